@@ -62,6 +62,9 @@ TRIED = 3.0
 
 # How far ahead resident tensors are gathered, the most eager first; 0 takes the least memory.
 AHEAD = (24, 12, 6, 3, 1)
+# Of a few layers schedules are told apart that are further apart than so much, and the two orders of operations if
+# these are, as they begin and end in other ways; which of nearer ones is shorter of all layers only these tell.
+NEAR, NEAR_ORDERS = 1.03, 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,16 +130,61 @@ class Trials:
 def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Candidate:
     """The lowered plan with the shortest simulated makespan among those that fit; the smallest if none does.
 
-    Gathers of resident tensors are tried at several distances from their use, before and after moves of fresh values,
-    and where such are moved operations in list-scheduled order, with gathers as far ahead as was best without, then at
-    other distances. Looking further is pointless once a schedule comes within 1 % of the model's own estimate,
-    ``ideal`` seconds, or no rank of a listed one waits. Raises TimeLimit where it is the first, and late.
+    Of a deep program of which all layers are decided alike schedules are tried on a few layers, and those that are
+    nearly the shortest there on all of them. ``ideal``: the model's own estimate in seconds. Raises TimeLimit where it
+    is the first, and late.
     """
     question.clock.demand()
+    few = question.of_few_layers(decisions)
+    if few is not None:
+        return _as_of_few(question, few, decisions, ideal)
+    least, *others = _tried(question, decisions, ideal)
+    return _first_placed(question, [least, *others]) or placed(question, least)
+
+
+def _as_of_few(question: Question, few: Question, decisions: Decisions, ideal: float) -> Candidate:
+    """Under the schedule that is shortest for a few layers of a program, of those under which all of it fits."""
+    share = _work(few.program, decisions) / _work(question.program, decisions)
+    told, trials = _tried(few, decisions, ideal * share), Trials(question, decisions)
+    order = sorted(told, key=lambda trial: trial.seconds)
+    near = _near(order)
+    first = [trials.of(trial.schedule) for k, trial in enumerate(near) if not k or not question.clock.up]
+    best = _first_placed(question, first)
+    for trial in order:
+        if best is not None or question.clock.up:
+            break
+        best = None if trial in near else placed_within(question, trials.of(trial.schedule))
+    return best or placed(question, trials.of(told[0].schedule))
+
+
+def _near(order: Sequence[Trial]) -> list[Trial]:
+    """Of trials of a few layers, the shortest first, those of which any may be the shortest of all layers; of equal
+    ones the first.
+    """
+    found: list[Trial] = []
+    for trial in order:
+        alike = [other.seconds for other in found if other.schedule.listed is trial.schedule.listed]
+        most = NEAR * alike[0] if alike else NEAR_ORDERS * order[0].seconds
+        if trial.seconds <= most and trial.seconds not in alike:
+            found.append(trial)
+    return found
+
+
+def _work(program: Program, decisions: Decisions) -> float:
+    return sum(decisions.strategies[op.name].slowest for op in program.operations)
+
+
+def _tried(question: Question, decisions: Decisions, ideal: float) -> list[Trial]:
+    """Under several schedules, that of least memory first; alone where that does not fit.
+
+    Gathers of resident tensors are tried at several distances from their use, before and after moves of fresh values,
+    and where such are moved operations in list-scheduled order, with gathers as far ahead as was best without, then at
+    other distances. Looking further is pointless once a schedule comes within 1 % of ``ideal`` seconds, or no rank of a
+    listed one waits.
+    """
     trials, resident = Trials(question, decisions), _moves(question, decisions, resident=True)
-    least = trials.of(Schedule(0) if resident else Schedule())
-    found = [least]
-    if least_arena(least.steps, question.rooms) <= question.capacity:
+    found = [trials.of(Schedule(0) if resident else Schedule())]
+    if least_arena(found[0].steps, question.rooms) <= question.capacity:
         if resident:
             found += trials.eager(AHEAD, Schedule(), lambda trial: trial.seconds <= 1.01 * ideal)
             first = replace(_shortest(found).schedule, gathers_first=True)
@@ -145,7 +193,7 @@ def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Ca
             kind = replace(_shortest(found).schedule, listed=True)
             distances = dict.fromkeys((kind.ahead, *(AHEAD if resident else ())))
             found += trials.eager(distances, kind, lambda trial: trial.busy)
-    return _first_placed(question, found) or placed(question, least)
+    return found
 
 
 def _shortest(trials: Sequence[Trial]) -> Trial:

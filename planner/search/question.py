@@ -13,9 +13,11 @@ import msgspec
 from ...program import Pin, Program
 from ...serialize import program_to_json
 from ..clock import Clock
+from ..lowering.decisions import Decisions
 from ..machine import Machine
 from ..machine.embed import machine_to_json
 from ..sharding.bound import Certificate, lower_bound
+from ..sharding.repetition import Repetitions, find_repetitions
 from ..simulate import PriceBook
 from ..strategy.layouts import Layouts
 from ..strategy.mesh import Mesh
@@ -23,6 +25,7 @@ from ..strategy.rooms import Room, rooms_of
 from ..strategy.speeds import limited, weights
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic
+from .shallow import Shallow
 
 if TYPE_CHECKING:
     from ...rewrites import Rewritten
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 # Of the memory of a rank that what is resident may take, where ranks have no equal shares of it: what is tried.
 RESIDENT = (0.9, 0.8)
+DEEP = 600  # operations, from which on a few layers are lowered in less time than all of them
 FEW = 16  # ranks, for which plans are lowered and simulated about as fast as for one
 
 Progress = Callable[[str], None]
@@ -98,6 +102,26 @@ class Question:
         table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
         made = program_to_json(form.program)
         return replace(self, program=form.program, table=table, program_json=made, form=form, searches={}, apart={})
+
+    @cached_property
+    def repetitions(self) -> Repetitions:
+        """The stretches of the program that repeat."""
+        return find_repetitions(self.program)
+
+    @cached_property
+    def shallow(self) -> Shallow:
+        """The program with few of its layers."""
+        return Shallow(self.program, self.repetitions)
+
+    def of_few_layers(self, decisions: Decisions) -> Question | None:
+        """The same question about a few layers of a deep program; None where what is decided of the others differs."""
+        few = self.shallow.program if len(self.program.operations) > DEEP else None
+        alike = few is not None and all(
+            decisions.strategies[left] is decisions.strategies[kept]
+            and decisions.pieces.get(left) is decisions.pieces.get(kept)
+            for left, kept in self.shallow.instead
+        )
+        return replace(self, program=few) if few is not None and alike else None
 
     @cached_property
     def bound(self) -> Certificate:

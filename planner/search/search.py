@@ -18,7 +18,6 @@ from ..clock import Clock, now
 from ..sharding.assignment import OutOfTime, Translation
 from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate
 from ..sharding.nodes import all_nodes
-from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
 from ..sharding.solving import Solution, least_memory, solve
 from .blocks import Blocks
@@ -68,10 +67,9 @@ def searched(question: Question, *, turning: bool = False, kept: bool = False) -
     question.say("strategies in turns" if turning else "strategies")
     prices = question.pricing if turning else None
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
-    repetition = find_repetitions(question.program)
     question.clock.demand()
     model = build_model(
-        question.program, nodes, repetition, question.pricing, question.objective, question.rooms, kept=kept
+        question.program, nodes, question.repetitions, question.pricing, question.objective, question.rooms, kept=kept
     )
     question.say("solving")
     return Search(question, model)
