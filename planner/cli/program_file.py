@@ -23,7 +23,7 @@ def load_program(spec: str, settings: dict[str, str] | None = None) -> Program:
     """
     file, separator, name = spec.rpartition(":")
     if not separator or not file or not name:
-        raise UsageError(f"a program is given as FILE.py:PROGRAM, not {spec!r}")
+        raise UsageError(f"a program is given as FILE.py:PROGRAM, not {spec!r}", hint=_programs_of(Path(spec)))
     found = _find(import_file(Path(file)), file, name)
     if isinstance(found, Program):
         if settings:
@@ -67,13 +67,24 @@ def _place(error: BaseException, path: Path) -> str:
 
 
 def _find(module: ModuleType, file: str, name: str) -> Program | ProgramFunction:
-    programs = {key: value for key, value in vars(module).items() if isinstance(value, Program | ProgramFunction)}
+    programs = _programs(module)
     if name in programs:
         return programs[name]
     if hasattr(module, name):
         kind = type(getattr(module, name)).__name__
         raise UsageError(f"{name!r} is not a program but of type {kind}", where=file, hint=_known(name, programs))
     raise UsageError(f"no program {name!r}", where=file, hint=_known(name, programs))
+
+
+def _programs_of(path: Path) -> str | None:
+    """How the programs of a file are given, where it is one."""
+    if path.suffix != ".py" or not path.is_file():
+        return None
+    return " or ".join(f"{path}:{name}" for name in sorted(_programs(import_file(path)))) or None
+
+
+def _programs(module: ModuleType) -> dict[str, Program | ProgramFunction]:
+    return {key: value for key, value in vars(module).items() if isinstance(value, Program | ProgramFunction)}
 
 
 def _known(name: str, programs: dict[str, Program | ProgramFunction]) -> str:

@@ -74,11 +74,11 @@ def figures(plan: Plan) -> list[list[str]]:
 
 
 def solved(claims: Claims) -> str:
-    """What comes before the gap of the solver's model, which says all but whether the solver was asked at all.
+    """What comes before the gap of the solver's model, which says all but whether there was an answer of the solver.
 
     What is optimal in a model that sums times need not be the best plan, so that word stands in no line beside a plan.
     """
-    return "no solver, " if claims.status == "fallback" else ""
+    return "no solver answered in time, " if claims.status == "fallback" else ""
 
 
 def backed(claims: Claims) -> str:

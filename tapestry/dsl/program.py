@@ -177,8 +177,9 @@ class ProgramFunction:
         if missing:
             given = ", ".join(f"{k}={spoken(v)}" for k, v in values.items()) or "nothing"
             sides = {"needs": ", ".join(missing), "given": given}
-            example = ", ".join(f"{name}=..." for name in missing)
-            raise UsageError("some extents are not given", where=self.place, sides=sides, hint=f"bind({example})")
+            example = [f"{name}=..." for name in missing]
+            hint = f"bind({', '.join(example)}), or --set {' '.join(example)} of a command"
+            raise UsageError("some extents are not given", where=self.place, sides=sides, hint=hint)
         return bound
 
     def _derived(self, bound: Mapping[str, int]) -> dict[str, int]:

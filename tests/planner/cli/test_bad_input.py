@@ -119,7 +119,15 @@ def test_no_such_program(desk: Desk) -> None:
 def test_unknown_extents(desk: Desk) -> None:
     message = planning(desk, f"{desk.net}:net", "--machine", "cpu-4", "--set", "n=12", "q=3")
     assert "'q'" in message
-    assert "needs   m, k" in planning(desk, f"{desk.net}:net", "--machine", "cpu-4", "--set", "n=12")
+    message = planning(desk, f"{desk.net}:net", "--machine", "cpu-4", "--set", "n=12")
+    assert "needs   m, k" in message
+    assert "--set m=... k=..." in message
+
+
+def test_a_program_file_without_the_name_of_a_program(desk: Desk) -> None:
+    message = planning(desk, desk.net, "--machine", "cpu-4")
+    assert f"{desk.net}:net" in message
+    assert "a program is given as FILE.py:PROGRAM" in planning(desk, "net", "--machine", "cpu-4")
 
 
 def test_shapes_that_do_not_match(desk: Desk) -> None:
