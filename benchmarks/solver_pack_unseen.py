@@ -4,7 +4,7 @@ those of MiniMalloc).
     python benchmarks/solver_pack_unseen.py --time-limit 60 --seeds 2
 
 Every problem fits: it was cut out of its packing. Pieces are left out, or live for a part of their time only, so that
-there is room, but mostly where it is of no use. Seconds are of CPU, since the machine may do other things.
+there is room, but mostly where it is of no use. Seconds are of CPU and one thread: the machine may do other things.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
         for seed in range(arguments.seeds):
             buffers = made(name, seed)
             began = time.process_time()
-            found = pack(buffers, SIDE * UNIT, time_limit=arguments.time_limit)
+            found = pack(buffers, SIDE * UNIT, time_limit=arguments.time_limit, jobs=1)
             took = time.process_time() - began
             assert found.status != "packed" or not check_packing(buffers, found.offsets, SIDE * UNIT)
             area = sum((b.upper - b.lower) * b.size for b in buffers) / (SIDE * SIDE * UNIT)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import combinations
-from math import inf
+from math import gcd, inf
 from time import monotonic
 
 import numpy as np
@@ -18,13 +18,16 @@ from .instance import arranged
 from .problem import Buffer
 from .ranking import rank_all
 from .search import EXHAUSTED, FOUND, STOPPED, begin, search
+from .sweep import Sweep, Timeline, fits_sweep, timeline
 from .tables import Instance, Ints, Ordering, State
 
 Pairs = list[tuple[int, int]]
 _NODES = 1000  # of a short run: what succeeds at all mostly does so within
 _AHEAD = 8  # runs chosen before the answer of the first of them is heard, whatever the number of threads
 _ORDERS = 5  # of preference, before they are shaken
-_FIRST = 10  # runs before every other one is by order
+_WIDTH = 8  # states that a run over time keeps at least
+# Items, times the most alive at one instant, of problems with runs over time: what each of its steps takes.
+_MOST_IN_TIME = 1 << 16
 _FAILURES = 50  # of a short run by order
 _TRAIL = 1 << 20  # changes that a run by order can undo; one that needs more ends
 # Items, and pairs of items in the sections added up, of problems with runs by order. Each of its steps looks at pairs:
@@ -46,6 +49,7 @@ class Arrangement:
         self._layout, self._items = arranged(buffers, groups, capacity)
         self._orders = _orders(self._layout)
         self._orderly = len(self._items) <= _MOST_ITEMS and _pairs(self._layout) <= _MOST_PAIRS
+        self._lines = _timelines(buffers, self._items, self._layout)
         self._lower = [self._layout._replace(capacity=np.array([c], np.int64)) for c in _ceilings(self._layout)]
         self.runs = 0
         self.exhausted = False
@@ -58,8 +62,12 @@ class Arrangement:
             number, level = divmod(turn, len(self._lower))
             instance = self._lower[level]
         self.runs += 1
-        manner, number = _taking_turns(number) if self._orderly else (Run, number)
-        return manner(self, instance, _rank(self._orders, number, seed), number, proves=not lower)
+        manner, number = _taking_turns(number, ordered=self._orderly, timed=bool(self._lines))
+        if manner is RunOverTime:
+            line = self._lines[number % 2]._replace(capacity=int(instance.capacity[0]))
+            return RunOverTime(self, line, number, seed)
+        rank = _rank(self._orders, number, seed)
+        return (RunByOrder if manner is RunByOrder else RunByPlace)(self, instance, rank, number, proves=not lower)
 
     def offsets(self, settled: Ints) -> Ints:
         """Offsets of all buffers from those of the items; pinned ones where they are pinned, empty ones at 0."""
@@ -72,15 +80,34 @@ class Arrangement:
 
 
 class Run:
-    """One search from scratch, with an order of preference and a number of nodes."""
+    """One search from scratch."""
 
-    def __init__(self, arrangement: Arrangement, instance: Instance, rank: Ints, number: int, *, proves: bool) -> None:
+    def __init__(self, arrangement: Arrangement, *, proves: bool) -> None:
         self.arrangement, self.proves = arrangement, proves
-        self._layout, self._rank = instance, rank
-        self._number = number
-        self._registers: Ints | None = None
         self._settled: Ints | None = None  # offsets of the items, once a packing is found
         self._stop = False
+
+    def __call__(self) -> int:
+        """FOUND, EXHAUSTED or STOPPED."""
+        raise NotImplementedError
+
+    def offsets(self) -> Ints:
+        """Of all buffers, after FOUND."""
+        assert self._settled is not None
+        return self.arrangement.offsets(self._settled)
+
+    def stop(self) -> None:
+        """Let the search end soon."""
+        self._stop = True
+
+
+class RunByPlace(Run):
+    """One search by place (`search.py`), with an order of preference and a number of nodes."""
+
+    def __init__(self, arrangement: Arrangement, instance: Instance, rank: Ints, number: int, *, proves: bool) -> None:
+        super().__init__(arrangement, proves=proves)
+        self._layout, self._rank, self._number = instance, rank, number
+        self._registers: Ints | None = None
 
     def __call__(self) -> int:
         """FOUND, EXHAUSTED or STOPPED."""
@@ -89,19 +116,14 @@ class Run:
         self._registers, self._settled = state.registers, state.offset
         return STOPPED if self._stop else search(self._layout, state, self._rank, by_level, nodes)
 
-    def offsets(self) -> Ints:
-        """Of all buffers, after FOUND."""
-        assert self._settled is not None
-        return self.arrangement.offsets(self._settled)
-
     def stop(self) -> None:
         """Let the search end at its next node."""
-        self._stop = True
+        super().stop()
         if self._registers is not None:
             self._registers[4] = 1
 
 
-class RunByOrder(Run):
+class RunByOrder(RunByPlace):
     """One search by order (`ranking.py`), until so many failures."""
 
     def __call__(self) -> int:
@@ -112,12 +134,54 @@ class RunByOrder(Run):
         return STOPPED if self._stop else rank_all(self._layout, state, self._rank, failures)
 
 
-def _taking_turns(number: int) -> tuple[type[Run], int]:
-    """The manner of an arrangement's run, and the number that it has among those of its manner."""
-    later, by_order = divmod(number - _FIRST, 2)
-    if number < _FIRST:
-        return Run, number
-    return (RunByOrder, later) if by_order else (Run, _FIRST + later)
+class RunOverTime(Run):
+    """One search over time (`sweep.py`), of which the first, forward and backward, are not shaken."""
+
+    def __init__(self, arrangement: Arrangement, line: Timeline, number: int, seed: int) -> None:
+        super().__init__(arrangement, proves=False)
+        self._line, self._number, self._seed = line, number, seed
+
+    def __call__(self) -> int:
+        """FOUND or STOPPED."""
+        if self._stop:
+            return STOPPED
+        rng = np.random.default_rng((self._seed, self._number)) if self._number > 1 else None
+        width = _WIDTH * luby(self._number // 2 + 1)
+        self._settled = Sweep(self._line, width, rng, lambda: self._stop).offsets()
+        return STOPPED if self._settled is None else FOUND
+
+
+def _taking_turns(number: int, *, ordered: bool, timed: bool) -> tuple[type[Run], int]:
+    """The manner of an arrangement's run, and the number that it has among those of its manner.
+
+    The first are by place; then each manner that the problem has, over time twice as often.
+    """
+    if number < _ORDERS:
+        return RunByPlace, number
+    over, order = [RunOverTime] * timed, [RunByOrder] * ordered
+    cycle: list[type[Run]] = [*over, RunByPlace, *over, *order]
+    lap, place = divmod(number - _ORDERS, len(cycle))
+    manner = cycle[place]
+    among = lap * cycle.count(manner) + cycle[:place].count(manner)
+    return manner, among + _ORDERS * (manner is RunByPlace)
+
+
+def _timelines(buffers: Sequence[Buffer], items: Sequence[Group], layout: Instance) -> list[Timeline]:
+    """Items in time that runs forward and backward; none where a search over time is not for them.
+
+    It knows no pins, nor items of which the height changes, and puts them at sums of sizes and of what they leave.
+    """
+    sizes = [{buffers[i].size for i in group.members} for group in items]
+    unit = gcd(int(layout.capacity[0]), *(size for some in sizes for size in some))
+    flat = all(len(some) == 1 for some in sizes) and not any(unit % group.alignment for group in items)
+    if not items or len(layout.pin_low) or not flat:
+        return []
+    lower = [min(buffers[i].lower for i in group.members) for group in items]
+    upper = [max(buffers[i].upper for i in group.members) for group in items]
+    heights = np.array([max(some) for some in sizes], np.int64)
+    lines = [timeline(lower, upper, heights, int(layout.capacity[0]), backward=way) for way in (False, True)]
+    suits = fits_sweep(lines[0]) and fits_sweep(lines[1]) and len(items) * lines[0].most <= _MOST_IN_TIME
+    return lines if suits else []
 
 
 def hunt(

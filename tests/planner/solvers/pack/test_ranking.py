@@ -14,7 +14,7 @@ from tapestry.planner.solvers.pack.bounds import pin_conflict
 from tapestry.planner.solvers.pack.check import check_packing
 from tapestry.planner.solvers.pack.groups import grouped, reuse_pairs
 from tapestry.planner.solvers.pack.instance import arranged
-from tapestry.planner.solvers.pack.portfolio import Arrangement, RunByOrder, fresh_ordering
+from tapestry.planner.solvers.pack.portfolio import fresh_ordering
 from tapestry.planner.solvers.pack.ranking import rank_all
 from tapestry.planner.solvers.pack.search import EXHAUSTED, FOUND, STOPPED
 
@@ -67,15 +67,3 @@ def test_a_run_without_room_for_what_it_changes_ends_without_a_word() -> None:
     instance, items = arranged(buffers, groups, 64)
     state = fresh_ordering(instance)._replace(trail=np.empty((30, 2), np.int64))
     assert rank_all(instance, state, np.arange(len(items)), ENDLESS) == STOPPED
-
-
-def test_runs_by_order_follow_the_first_others_in_turn() -> None:
-    buffers = without_slack(1, pieces=40)
-    groups = grouped(buffers, [])
-    assert groups is not None
-    arrangement = Arrangement(buffers, groups, 64)
-    runs = [arrangement.next_run(seed=0) for _ in range(20)]
-    assert [isinstance(run, RunByOrder) for run in runs] == [False] * 11 + [True, False] * 4 + [True]
-    stopped = runs[11]
-    stopped.stop()
-    assert stopped() == STOPPED
