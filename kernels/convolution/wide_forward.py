@@ -29,6 +29,7 @@ REGISTER_ROOM = 40  # where lanes store them
 CELL_ROOM = 34  # more where they store cells
 FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
+OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
@@ -165,7 +166,9 @@ class WideCut(Warpgroups):
         return self._registers(self.batch)
 
     def _registers(self, batch: int) -> int:
-        least = open_rows(self.sweep) * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
+        rows = open_rows(self.sweep)
+        least = rows * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
+        least += OPEN_ROOM * max(0, rows - USUAL_OPEN)
         if self.boxed and not self.fused:
             return least
         alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2

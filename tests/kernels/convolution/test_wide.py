@@ -144,6 +144,16 @@ def test_what_is_compiled_spills_no_register_and_multiplies_side_by_side(
     spills_nothing(recipe)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "size"), [(24, 5), (40, 5), (24, 7)])
+def test_products_of_large_filters_run_side_by_side(width: int, size: int) -> None:
+    """Of all cuts worth trying: those that the guess puts first."""
+    part = ways(layer(width, n=128, h=28, w=28, r=size, s=size, padding=(size // 2,) * 4), "forward")[0][0]
+    cuts = wide_candidates.configurations(part.sweep, gpu())
+    for cut in {replace(cut, stages=2): cut for cut in reversed(cuts[:4])}.values():
+        spills_nothing(wide.recipe(part, cut, {}))
+
+
 FUSED: dict[str, Any] = {"scale": True, "bias": True, "residual": True, "activation": "silu"}
 
 
