@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
 from ..strategy.mesh import Mesh
+from .followers import followed
 from .found import Found
 from .groups import on_one_group, side_by_side
 from .leaner import NothingFits, answered, explained
@@ -71,12 +72,15 @@ def made_of(search: Search, found: Found) -> Made:
 
 
 def _on_groups(question: Question, best: Found, below: float) -> Found | None:
-    """The shortest plan of less than ``below`` seconds with operations on groups of ranks: side by side, or in stages.
+    """The shortest plan of less than ``below`` seconds with operations on groups of ranks: side by side, with pieces
+    of a batch that follow one another, or in stages.
 
     ``best`` is the best plan without.
     """
-    beside = side_by_side(question, best, below)
-    return pipelined(question, best, beside.makespan_s if beside else below) or beside
+    found = None
+    for other in (side_by_side, followed, pipelined):
+        found = other(question, best, found.makespan_s if found else below) or found
+    return found
 
 
 @dataclass(frozen=True)

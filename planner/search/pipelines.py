@@ -19,9 +19,10 @@ from ..lowering.order import listed
 from ..lowering.pieces import Cutter
 from ..sharding.model import PICO, TIE, maximal
 from ..sharding.solving import Solution
-from ..sharding.stages import Chain, anchors, carried, extents, independent, stages
+from ..sharding.stages import Chain, anchors, extents, independent, stages
 from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout
+from .batches import batch_of
 from .candidates import least_peak, lower
 from .found import Found
 from .groups import CUT_WITHIN, GroupCosts, Inner, within
@@ -69,7 +70,7 @@ def pipelined(question: Question, best: Found, below: float) -> Found | None:
 
 def _piped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
     """The shortest plan with these groups as stages, in one number of pieces or another."""
-    dims, found = _batch(question.program, everywhere), None
+    dims, found = batch_of(question.program, everywhere), None
     for inner in _inners(question, grouping, dims) if dims else ():
         question.say("stages")
         other = Pipeline(question, GroupCosts(question, grouping, everywhere, inner), dims).found(below)
@@ -100,18 +101,6 @@ def _pieced_alike(inner: Inner, dims: Mapping[str, str]) -> bool:
 def _among(grouping: Grouping) -> float:
     """How much longer stages take than if no transfer waited for another, at least as far as was seen."""
     return AMONG if grouping.inner.size > 1 else 1
-
-
-def _batch(program: Program, everywhere: Decisions) -> dict[str, str]:
-    """The dimensions along which a batch can be cut in pieces: those that an axis of an input is carried to that takes
-    part in most of the work."""
-    ways = [
-        carried(program, tensor.name, axis)
-        for tensor in program.of_role("input")
-        for axis, extent in enumerate(tensor.shape)
-        if extent > 1
-    ]
-    return max(ways, key=lambda dims: sum(everywhere.strategies[name].slowest for name in dims), default={})
 
 
 @dataclass(frozen=True, eq=False)

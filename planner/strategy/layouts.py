@@ -170,6 +170,11 @@ class Layout:
         """No element on two ranks."""
         return self.everything.size == self.total
 
+    @property
+    def one_copy(self) -> bool:
+        """Every element is on one rank."""
+        return self.disjoint and self.total == prod(self.shape)
+
     @cached_property
     def part_count(self) -> int:
         """Number of distinct contributions: 1 when complete."""
