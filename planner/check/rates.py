@@ -97,7 +97,9 @@ class Rates:
         table = self._shapes.get((kernel, dtype)) or self._shapes.get((kernel, AS_WIDE.get(dtype, dtype)))
         shaped = 0.0
         if table is not None and not shapes.few_queries(op):
-            shaped = shapes.seconds(table, shapes.of(op, counting, touched))
+            shape = shapes.of(op, kernel, counting, touched)
+            known = shape is not None and (kernel != "conv" or shape[-1] <= table["folded"][-1])
+            shaped = shapes.seconds(table, shape) if shape is not None and known else 0.0
         places = _places(op) if kernel in ("elementwise", "reduce") else 0
         reading = seconds_at(self._curves["read", dtype], counting * places) if self._reads(dtype, places) else 0.0
         return max(arithmetic, copied, shaped, reading)

@@ -1,7 +1,8 @@
 """What a task takes by its shape, from a measured table, by code of the checker's own.
 
-Three numbers say the shape of a product of matrices, and of attention; all follow from how many points a task has and
-how many elements it touches. Between the sizes of the table seconds are linear in each of the three.
+Three numbers say the shape of a product of matrices, of attention, and of a convolution without groups; all follow from
+how many points a task has and how many elements it touches. Between the sizes of the table seconds are linear in each
+of the three.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ AXES = ("rows", "columns", "folded")
 Shape = tuple[float, float, float]
 
 
-def of(op: Operation, points: int, touched: Sequence[int]) -> Shape:
-    """Of a task that touches so many elements, first those it writes, then those of each operand.
+def of(op: Operation, kernel: str, points: int, touched: Sequence[int]) -> Shape | None:
+    """Of a task that touches so many elements, first those it writes, then those of each operand; None where it has
+    none.
 
     What an element of a result folds is the last number, how often one of the larger operand is used the middle one. A
     block leaves records, which are not cut.
@@ -29,8 +31,38 @@ def of(op: Operation, points: int, touched: Sequence[int]) -> Shape:
         whole = len(op.dims) - BLOCKS[op.body.kernel].uncut
         record = prod(dim.extent for place, dim in enumerate(op.dims) if place >= whole)
         return written / record, points / written, float(record)
+    if kernel == "conv":
+        return _of_windows(op, points, touched)
     uses = points / max(1, *read)
     return written / uses, uses, points / written
+
+
+def _of_windows(op: Operation, points: int, touched: Sequence[int]) -> Shape | None:
+    """Outputs, channels out and elements of a window, of a convolution whose three tensors share no dimension.
+
+    Every point is one element of the filter tensor at one output; which tensor that is shows in where the taps are.
+    """
+    names = (op.output, *op.operands)
+    having = {op.output: [row.dims for row in op.write]}
+    having |= {read.tensor: [row.dims for row in read.index] for read in op.reads}
+    if len(having) != 3 or len(op.reads) != 2:
+        return None
+    every = {name: frozenset[str]().union(*rows) for name, rows in having.items()}
+    moved = [(name, row) for name, rows in having.items() if name != op.output for row in rows if len(row) > 1]
+    if frozenset.intersection(*every.values()) or len({name for name, _ in moved}) != 1:
+        return None
+    [(image, _), *_] = moved
+    [factor] = {*op.operands} - {image}
+    swept = frozenset[str]().union(*(row for _, row in moved))
+    at, tapped = swept & every[op.output], swept & every[factor]
+    if not at or not tapped or at & tapped or at | tapped != swept:
+        return None
+    fewer = prod(op.extents[name] for name in at) < prod(op.extents[name] for name in tapped)
+    filters, result = (op.output, factor) if fewer else (factor, op.output)
+    sizes = dict(zip(names, touched, strict=True))
+    outputs = points / sizes[filters]
+    wide = sizes[result] / outputs
+    return outputs, wide, sizes[filters] / wide
 
 
 def few_queries(op: Operation) -> bool:

@@ -1,4 +1,4 @@
-"""Measured times over the shape of a task: rows, columns and what is folded of a product of matrices."""
+"""Measured times over the shape of a task: rows, columns and what is folded of a product, channels of a convolution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import product
 
-SHAPED = ("matmul", "attention")
+SHAPED = ("matmul", "conv", "attention")
 """Kernel classes whose tasks have such a shape."""
 
 
@@ -17,7 +17,8 @@ class ShapeTable:
 
     Of a product `rows` are the longer of its two sides, taken together over a batch, `columns` the shorter one, and
     `folded` the dimension that is summed. Of attention `rows` are the queries of all heads, `columns` the keys that a
-    query sees, and `folded` the elements of a head's record.
+    query sees, and `folded` the elements of a head's record. Of a convolution `rows` are the places of its result,
+    `columns` the channels out and `folded` the elements of a window in all channels in.
     """
 
     kernel: str
@@ -39,6 +40,11 @@ class ShapeTable:
         if many <= 1 or self.kernel != "matmul":
             return found
         return min(found, self._read(self.rows[-1], max(columns, self.columns[0]) * many, folded))
+
+    def covers(self, folded: float) -> bool:
+        """Whether it says what a task takes that folds so much: convolutions of larger windows, or more channels, than
+        were measured are as quick as their operations say."""
+        return self.kernel != "conv" or folded <= self.folded[-1]
 
     def _read(self, *shape: float) -> float:
         known = [_between(sizes, size) for sizes, size in zip(self.axes, shape, strict=True)]

@@ -48,16 +48,19 @@ def shards(plan: Plan, times: TaskTimes) -> Iterator[Shard]:
         for rank, region in enumerate(plan.resolved.regions(task.shards)):
             if region and (task.id, rank) in times.tasks:
                 written, points = write_image(op, region).region.size, count_points(op, region).value
-                moved, read = written * program.tensor(op.output).itemsize, []
+                moved, read = written * program.tensor(op.output).itemsize, dict[str, int]()
                 for name, image in operand_images(op, shapes, region).items():
                     moved += image.region.size * program.tensor(name).itemsize
-                    read.append(image.region.size)
+                    read[name] = image.region.size
                 shape = _shape(op, points, read, written) if kernel_class(op) in SHAPED else None
                 yield Shard(rank, op, points, moved, times.tasks[task.id, rank] + times.gap, shape)
 
 
-def _shape(op: Operation, points: int, read: Sequence[int], written: int) -> Shape:
-    rows, columns, folded = map(round, task_shape(op, points, read, written))
+def _shape(op: Operation, points: int, read: Mapping[str, int], written: int) -> Shape | None:
+    found = task_shape(op, points, read, written)
+    if found is None:
+        return None
+    rows, columns, folded = map(round, found)
     return rows, columns, folded
 
 

@@ -14,7 +14,7 @@ import tapestry as tp
 from tapestry import Tensor, anyfloat
 
 from ...program import Pin, Program
-from .sizes import Sizes
+from .sizes import PLACES, SIDE, TAPS, WINDOW, Sizes
 
 AXIS = "mesh0"
 GROUPED = 4  # heads of queries that share keys, where shapes are measured
@@ -61,6 +61,13 @@ def window(x: anyfloat[Tensor, "r y x c"], w: anyfloat[Tensor, "p q c d"]) -> an
     """A convolution of channels-last images."""
     r, v, u, d, p, q, c = tp.indices("r v u d p q c")
     return tp.sum[p, q, c](x[r, v + p, u + q, c] * w[p, q, c, d])
+
+
+@tp.op
+def layer(x: anyfloat[Tensor, "r n y x c"], w: anyfloat[Tensor, "p q c d"]) -> anyfloat[Tensor, "r n v u d"]:
+    """The same of many images."""
+    r, n, v, u, d, p, q, c = tp.indices("r n v u d p q c")
+    return tp.sum[p, q, c](x[r, n, v + p, u + q, c] * w[p, q, c, d])
 
 
 @tp.op
@@ -176,7 +183,13 @@ def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
     for side, channels in sizes.images:
         with tp.name(f"y{side}c{channels}"):
             image = _given("x", dtype, r=ranks, y=side, x=side, c=channels)
-            yield window(image, _given("w", dtype, p=3, q=3, c=channels, d=channels))
+            yield window(image, _given("w", dtype, p=WINDOW, q=WINDOW, c=channels, d=channels))
+    grid = sizes.layers.get(dtype)
+    for rows, d, folded in product(*grid.axes) if grid is not None else ():
+        c, read = folded // TAPS, SIDE + WINDOW - 1
+        with tp.name(f"n{rows // PLACES}c{c}d{d}"):
+            images = _given("x", dtype, r=ranks, n=rows // PLACES, y=read, x=read, c=c)
+            yield layer(images, _given("w", dtype, p=WINDOW, q=WINDOW, c=c, d=d))
 
 
 def _elements(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
+WINDOW, SIDE = 3, 28  # of the images and windows of layers
+PLACES, TAPS = SIDE**2, WINDOW**2  # of a result of one image, and of a window
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -38,7 +41,8 @@ class Sizes:
     of every element, none for 0; ``coarse``: what is measured of other dtypes. ``shapes``: of products by dtype, of
     which rows and columns are the same sizes; ``seen``: of attention, queries of a head, keys that each sees,
     causally where so few can be seen so, and widths. ``windows``: sides of images of which every element is read with
-    those around it.
+    those around it. ``layers``: shapes of convolutions by dtype, of which rows are multiples of
+    `PLACES` and what is folded of `TAPS`.
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -54,6 +58,7 @@ class Sizes:
     shapes: Mapping[str, Grid] = field(default_factory=dict)
     seen: Grid | None = None
     windows: tuple[int, ...] = ()
+    layers: Mapping[str, Grid] = field(default_factory=dict)
 
     def products_of(self, dtype: str) -> list[tuple[int, int, int]]:
         """All (m, k, n) that are measured, the smallest first: of two with their sides exchanged one."""
@@ -63,8 +68,10 @@ class Sizes:
 
     @property
     def grids(self) -> dict[tuple[str, str], Grid]:
-        """The shapes of products by their class and dtype."""
-        return {("matmul", dtype): grid for dtype, grid in self.shapes.items()}
+        """The shapes of products and of convolutions by their class and dtype."""
+        classes = {"matmul": self.shapes, "conv": self.layers}
+        found = {(kernel, dtype): grid for kernel, grids in classes.items() for dtype, grid in grids.items()}
+        return found if self.coarse is None else found | self.coarse.grids
 
     @property
     def records(self) -> Grid | None:
@@ -101,6 +108,7 @@ _HEADS = Heads(32, 128, "bf16", causal=True)
 _SIDES, _DEPTHS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384), (64, 256, 1024, 4096, 16384)
 _SIDES_F32, _DEPTHS_F32 = (16, 64, 256, 1024, 4096), (64, 256, 1024, 4096)
 _DEGREE = 64
+_LAYERS = Grid((2 * PLACES, 128 * PLACES), (16, 64, 256), tuple(TAPS * c for c in (2, 3, 4, 8, 16, 32, 64)))
 _COARSE = Sizes(
     products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096)),
     elements=(1 << 10, 1 << 20, 1 << 25),
@@ -111,6 +119,7 @@ _COARSE = Sizes(
     moved=(),
     dtypes=("f16", "f64"),
     degree=_DEGREE,
+    layers={"f16": _LAYERS},
 )
 GPU = Sizes(
     products=(
@@ -127,6 +136,7 @@ GPU = Sizes(
     degree=_DEGREE,
     coarse=_COARSE,
     windows=(64, 512, 4096),
+    layers=dict.fromkeys(("bf16", "f32"), _LAYERS),
     shapes={"bf16": Grid(_SIDES, _SIDES, _DEPTHS), "f32": Grid(_SIDES_F32, _SIDES_F32, _DEPTHS_F32)},
     seen=Grid((128, 512, 1024, 4096, 16384), (256, 1024, 4096, 16384), (64, 128)),
 )  # fmt: skip

@@ -8,7 +8,7 @@ and blocks whose shard is several boxes box by box.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -24,6 +24,7 @@ from ...space import Grid, IntSet, Region
 from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
 from . import convolution
+from .windows import windows
 
 FEW_QUERIES = 4  # of a head, which the device has a kernel for (`workers.cupy.few_queries`)
 
@@ -94,8 +95,8 @@ def _box_by_box(op: Operation, program: Program, machine: Machine, shard: Touche
     table = machine.device.shaped(kernel_class(op), compute_dtype(op, program), 1)
     if table is None or few_queries(op):
         return None
-    each = (table.at(*task_shape(op, points, (), written)) for points, written in shard.boxes)
-    return sum(each) + machine.device.start_s(1)
+    shapes = (task_shape(op, points, {}, written) for points, written in shard.boxes)
+    return sum(table.at(*shape) for shape in shapes if shape is not None) + machine.device.start_s(1)
 
 
 def machine_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
@@ -140,9 +141,10 @@ def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ran
         found.append(Roof(reading.seconds(float(counting * places))))
     table = device.shaped(kernel, dtype, ranks)
     if table is not None and not few_queries(op):
-        shape = task_shape(op, counting, (image.region.size for image in reads.values()), written.size)
-        says = " x ".join(f"{size:,.0f}" for size in shape)
-        found.append(Roof(table.at(*shape), f"{kernel} in {dtype}, {says}"))
+        shape = task_shape(op, counting, {name: image.region.size for name, image in reads.items()}, written.size)
+        if shape is not None and table.covers(shape[-1]):
+            says = " x ".join(f"{size:,.0f}" for size in shape)
+            found.append(Roof(table.at(*shape), f"{kernel} in {dtype}, {says}"))
     return found
 
 
@@ -159,14 +161,18 @@ def few_queries(op: Operation) -> bool:
     return prod(dim.extent for dim in queries if dim.name not in seen) <= FEW_QUERIES
 
 
-def task_shape(op: Operation, points: int, reads: Iterable[int], written: int) -> tuple[float, float, float]:
+def task_shape(op: Operation, points: int, reads: Mapping[str, int], written: int) -> tuple[float, float, float] | None:
     """Rows, columns and what is folded (see `ShapeTable`), of a task of so many points that reads and writes so many
-    elements: an element of the larger operand of a product is used once for every column.
+    elements: an element of the larger operand of a product is used once for every column. None of a convolution with
+    groups.
     """
     if isinstance(op.body, Block):
         record = prod(dim.extent for dim in op.dims[len(op.dims) - BLOCKS[op.body.kernel].uncut :])
         return written / record, points / written, float(record)
-    largest = max(1, *reads)
+    if kernel_class(op) == "conv":
+        found = windows(op)
+        return None if found is None else found.shape(points, reads, written)
+    largest = max(1, *reads.values())
     return largest * written / points, points / largest, points / written
 
 

@@ -141,6 +141,35 @@ def test_attention_is_priced_by_the_keys_that_a_query_sees() -> None:
     assert made.check().ok
 
 
+@tp.program
+def images(x: f32[Tensor, "n c y x"], w: f32[Tensor, "k c r s"]) -> Tensor:
+    return tp.conv2d(x, w)
+
+
+@pytest.mark.parametrize(
+    ("cut", "ranks", "shape"), [("n", 1, (72, 32, 27)), ("n", 2, (36, 32, 27)), ("k", 2, (72, 16, 27))]
+)
+def test_a_convolution_is_priced_by_its_places_and_channels(cut: str, ranks: int, shape: tuple[int, int, int]) -> None:
+    table = replace(TABLE, kernel="conv")
+    bound = images.bind(n=2, c=3, y=8, x=8, k=32, r=3, s=3)
+    pinned = Pin("op", "conv2d", (("mesh0", cut),))
+    made = plan(bound, measured(table), mesh=(ranks,), pins=[pinned], time_limit=600)
+    events = [event for event in made.simulate().events if event.name == "conv2d" and event.lane == "compute"]
+    assert [event.end_s - event.start_s for event in events] == pytest.approx([table.at(*shape) + 2e-6] * ranks)
+    assert made.check().ok
+
+
+def test_a_convolution_of_more_channels_than_were_measured_is_priced_by_its_operations() -> None:
+    curve = WorkCurve("conv", "f32", ((1e5, 1e-6),))
+    machine = measured(replace(TABLE, kernel="conv"))
+    pace = replace(machine.device.paces[0], curves=(curve,))
+    machine = replace(machine, device=replace(machine.device, paces=(pace,)))
+    made = plan(images.bind(n=2, c=4, y=8, x=8, k=32, r=3, s=3), machine, mesh=(1,), time_limit=600)
+    (event,) = [event for event in made.simulate().events if event.name == "conv2d" and event.lane == "compute"]
+    assert event.end_s - event.start_s == pytest.approx(2 * 72 * 32 * 36 * 1e-11 + 2e-6)
+    assert made.check().ok
+
+
 def test_attention_of_few_queries_is_priced_by_its_bytes_and_not_by_the_least_shape() -> None:
     table = replace(TABLE, kernel="attention", folded=(10, 32))
     took = {}

@@ -26,6 +26,18 @@ def test_a_table_never_falls_and_says_no_less_than_was_measured(seconds: list[fl
         assert table.at(m, n, k) >= took * (1 - 1e-12)
 
 
+@given(st.lists(st.floats(1e-6, 1.0), min_size=8, max_size=8))
+def test_a_table_of_what_zeros_make_larger_says_no_more_than_was_measured(seconds: list[float]) -> None:
+    measured = dict(zip(product(*GRID.axes), seconds, strict=True))
+    table = table_of("conv", "f32", GRID, measured)
+    assert table is not None
+    assert table.fall() is None
+    for shape, took in measured.items():
+        larger = [each for other, each in measured.items() if all(a <= b for a, b in zip(shape, other, strict=True))]
+        assert table.at(*shape) == pytest.approx(min(larger))
+        assert table.at(*shape) <= took * (1 + 1e-12)
+
+
 def test_times_that_rise_stay_what_they_are() -> None:
     measured = {(m, n, k): float(m * n * k) for m, n, k in SHAPES}
     table = table_of("matmul", "f32", GRID, measured)
