@@ -25,6 +25,7 @@ from ...expr import (
     Function,
     IndexValue,
     Inside,
+    Numbering,
     Read,
     children,
     children_first,
@@ -76,9 +77,7 @@ class Emitter:
     outer: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
     _known: dict[Any, Value] = field(default_factory=dict)
-    _keys: dict[int, int] = field(default_factory=dict)
-    _distinct: dict[Any, int] = field(default_factory=dict)
-    _alive: list[Expr] = field(default_factory=list)
+    _numbering: Numbering = field(default_factory=Numbering)
     _count: int = 0
 
     def value(self, expr: Expr) -> Value:
@@ -86,22 +85,10 @@ class Emitter:
         computed: dict[int, None] = {}
         for node in children_first(expr, computed, self._parts):
             computed[id(node)] = None
-            key = self._key(node)
+            key = self._numbering.of(node)
             if key not in self._known:
                 self._known[key] = self._compute(node)
-        return self._known[self._key(expr)]
-
-    def _key(self, expr: Expr) -> int:
-        """One number for each distinct expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
-        for node in children_first(expr, self._keys):
-            inner = tuple(self._keys[id(child)] for child in children(node))
-            if isinstance(node, Call | Cast):
-                key: Any = (node.function if isinstance(node, Call) else ("cast", node.dtype), *inner)
-            else:
-                key = ("constant", repr(node.value)) if isinstance(node, Const) else node
-            self._keys[id(node)] = self._distinct.setdefault(key, len(self._distinct))
-            self._alive.append(node)
-        return self._keys[id(expr)]
+        return self._known[self._numbering.of(expr)]
 
     def _compute(self, expr: Expr) -> Value:
         if isinstance(expr, Const):
@@ -164,7 +151,7 @@ class Emitter:
             name = self._name()
             self.inner.append(f"{kind} {name} = {self._fill(read, kind)};")
             asked.append(f"    {name} = {text};")
-            self._known[self._key(read)] = Value(name, kind, False)
+            self._known[self._numbering.of(read)] = Value(name, kind, False)
         self.inner += [f"if ({self.condition(shared)[0]}) {{", *asked, "}"]
 
     # -- conversions -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from .functions import FUNCTIONS, Function, add_function
 from .index import Affine, Bound, Floor, Table
 from .monoids import MONOIDS, Component, Monoid, add_monoid
+from .numbering import Numbering
 from .scalar import (
     Call,
     Cast,
@@ -40,6 +41,7 @@ __all__ = [
     "IndexValue",
     "Inside",
     "Monoid",
+    "Numbering",
     "Read",
     "Table",
     "add_function",

@@ -24,9 +24,9 @@ from ...expr import (
     Floor,
     IndexValue,
     Inside,
+    Numbering,
     Read,
     Table,
-    children,
     children_first,
 )
 from ..device import Stored
@@ -124,9 +124,7 @@ class Compiler:
         self.ranges = {name: (0, extent) for name, extent in self.dims}
         self.kernel = Kernel()
         self._memo: dict[int | str, Slot | Scalar] = {}
-        self._numbers: dict[int, int] = {}
-        self._distinct: dict[Any, int] = {}
-        self._alive: list[Expr] = []  # what is numbered by its identity may not be freed
+        self._numbering = Numbering()
         self._uses: dict[int, int] = {}
         self._free: list[Slot] = []
         self._next = 0
@@ -217,25 +215,13 @@ class Compiler:
         self._count(expr)
         return self._value(expr)
 
-    def _number_of(self, expr: Expr) -> int:
-        """The same number for the same expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
-        for node in children_first(expr, self._numbers):
-            inner = tuple(self._numbers[id(child)] for child in children(node))
-            if isinstance(node, Call | Cast):
-                key: Any = (node.function if isinstance(node, Call) else ("cast", node.dtype), *inner)
-            else:
-                key = ("constant", repr(node.value)) if isinstance(node, Const) else node
-            self._numbers[id(node)] = self._distinct.setdefault(key, len(self._distinct))
-            self._alive.append(node)
-        return self._numbers[id(expr)]
-
     def _count(self, expr: Expr) -> None:
         """Uses of every distinct sub-expression, so that its memory is kept exactly as long as needed."""
         self._expected: dict[int, int] = {}
         stack = [expr]
         while stack:
             node = stack.pop()
-            number = self._number_of(node)
+            number = self._numbering.of(node)
             self._expected[number] = self._expected.get(number, 0) + 1
             if self._expected[number] == 1 and isinstance(node, Call | Cast):
                 stack += node.args if isinstance(node, Call) else [node.arg]
@@ -244,7 +230,7 @@ class Compiler:
         computed: dict[int, None] = {}
         for node in children_first(expr, computed):
             computed[id(node)] = None
-            number = self._number_of(node)
+            number = self._numbering.of(node)
             if number not in self._memo:
                 self._memo[number] = slot = self._compute(node)
                 if isinstance(slot, Slot) and slot.number in self.kernel.temps:
@@ -253,7 +239,7 @@ class Compiler:
 
     def _known(self, expr: Expr) -> Slot | Scalar:
         """Where a value is that is computed already."""
-        return self._memo[self._number_of(expr)]
+        return self._memo[self._numbering.of(expr)]
 
     def _compute(self, expr: Expr) -> Slot | Scalar:
         if isinstance(expr, Const):
@@ -300,7 +286,7 @@ class Compiler:
     def _rename(self, value: Slot | Scalar, expr: Expr) -> None:
         """All uses of ``expr``, in place of one, are now uses of a value that it is another name of."""
         if isinstance(value, Slot):
-            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected[self._number_of(expr)] - 1
+            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected[self._numbering.of(expr)] - 1
 
     def _prepared(self, function: str, args: list[Slot | Scalar]) -> tuple[list[Slot | Scalar], np.dtype[Any]]:
         """Arguments in the type that the function computes in, and that type."""
