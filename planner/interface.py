@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..files import write_file
 from ..program import Pin, Program
+from .collecting import collected_rarely
 from .format import Document, Resolved
 from .format.codec import decode_unchanged, encode
 from .machine import Machine
@@ -184,6 +185,7 @@ def _demand_form(document: Document) -> None:
     demand(check_form(document), "the plan is not well-formed")
 
 
+@collected_rarely()
 def plan(
     program: Program,
     machine: Machine | str | Path,

@@ -18,6 +18,19 @@ from .steps import Slot, Step, Steps
 Clock = dict[str, int]
 
 
+class _Meetings:
+    """Which layouts have an element in common, asked once of each pair: layers that repeat share theirs."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], bool] = {}  # by identity: the steps keep their layouts
+
+    def of(self, one: Layout, other: Layout) -> bool:
+        key = id(one), id(other)
+        if key not in self.known:
+            self.known[key] = one.meets(other)
+        return self.known[key]
+
+
 class _Owners:
     """Which slot last lived at each address: disjoint segments sorted by start."""
 
@@ -46,13 +59,14 @@ class _Owners:
 def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
     """Per step the positions of the steps it waits for, on whichever of its ranks there is need to."""
     found: list[set[int]] = [set() for _ in steps.steps]
+    meetings = _Meetings()
     for ranks, mine in product(classes(steps), arena.apart.values() or [arena]):
-        for position, needed in _waits_on(ranks, steps, mine):
+        for position, needed in _waits_on(ranks, steps, mine, meetings):
             found[position].update(needed)
     return [tuple(sorted(needed)) for needed in found]
 
 
-def _waits_on(ranks: Ranks, steps: Steps, arena: Arena) -> Iterator[tuple[int, list[int]]]:
+def _waits_on(ranks: Ranks, steps: Steps, arena: Arena, meetings: _Meetings) -> Iterator[tuple[int, list[int]]]:
     """Position and waits of every step on a class of ranks that run the same steps."""
     owners, inherited = _Owners(), dict[int, Clock]()
     last_touch: dict[int, Clock] = {}
@@ -73,7 +87,7 @@ def _waits_on(ranks: Ranks, steps: Steps, arena: Arena) -> Iterator[tuple[int, l
             if write:
                 _merge(wanted, inherited[id(slot)])
             else:
-                _merge(wanted, _writers_clock(writers.get(id(slot), []), layout, steps.steps))
+                _merge(wanted, _writers_clock(writers.get(id(slot), []), layout, steps.steps, meetings))
         clock = dict(lane_clock.get(step.lane, {}))
         needed = []
         for lane, at in sorted(wanted.items(), key=lambda item: -item[1]):
@@ -97,11 +111,11 @@ def _claim(slot: Slot, owners: _Owners, arena: Arena, sizes: dict[int, int], las
     return before
 
 
-def _writers_clock(written: list[tuple[int, Layout]], need: Layout, steps: list[Step]) -> Clock:
+def _writers_clock(written: list[tuple[int, Layout]], need: Layout, steps: list[Step], meetings: _Meetings) -> Clock:
     """The last positions, per lane, of the writes that a read needs."""
     clock: Clock = {}
     for position, layout in written:
-        if layout.meets(need):
+        if meetings.of(layout, need):
             _merge(clock, {steps[position].lane: position})
     return clock
 
