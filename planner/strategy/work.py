@@ -3,7 +3,7 @@ and every plan that has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -80,8 +80,10 @@ class Works:
         """Numbers from 0 on, equal for ranks whose shards take as long: on devices of a kind, as many points that read
         and write as many elements. None where that is not known at once for all ranks, or more matters.
         """
-        cut = points.by_axes if len(self.kinds) >= MANY else None
-        if cut is None or convolution(op, program) is not None:
+        cut = points.by_axes
+        if cut is not None and _even(op):
+            return _numbered(zip(self.kinds, *(axis.sizes.tolist() for axis in cut), strict=True))
+        if cut is None or len(self.kinds) < MANY or convolution(op, program) is not None:
             return None
         boxes = [*islice(boxes_of(cut), BOXES + 1)] if isinstance(op.body, Block) else []
         if len(boxes) > BOXES:
@@ -112,6 +114,12 @@ class Works:
         least = self._of_machine[key]
         seconds = max(least, kernel_seconds(op, program, machine, shard) or 0.0)
         return Work(seconds, shard.points, seconds > least)
+
+
+def _numbered(keys: Iterable[tuple[int, ...]]) -> Ints:
+    """Numbers from 0 on, equal where keys are."""
+    seen: dict[tuple[int, ...], int] = {}
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
 
 
 def _extents(op: Operation, region: Region) -> tuple[int, ...] | None:
