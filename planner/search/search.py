@@ -285,7 +285,10 @@ class Search:
             asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen, first = [best.choice], {EXPOSED[0]: best.choice}
-        if (across := crosswise(self.model, c.mesh, c.machine)) and not self._late:
+        across = crosswise(self.model, c.mesh, c.machine)
+        # A choice that cuts rows alike, and is near the best of all, is near the best of those that do.
+        near = best.solution.gap <= ENOUGH and self.budget == c.capacity and across.isdisjoint(best.choice.items())
+        if across and not near and not self._late:
             best = self.shorter(best, self._other(self.asked(c.capacity, without=across), seen, best))
         for budget, exposed in asked:
             if self._late:

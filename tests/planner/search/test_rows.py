@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from tapestry.planner.search.question import Question
 from tapestry.planner.search.rows import crosswise, within_host
 from tapestry.planner.search.search import Search, searched
 from tapestry.planner.sharding.nodes import OperationNode
+from tapestry.planner.sharding.solving import Solution
 from tapestry.planner.strategy.mesh import Mesh
 
 
@@ -63,3 +65,23 @@ def test_without_them_the_answer_is_that_of_one_row() -> None:
     assert not across & set(answer.choice.items())
     assert answer.objective == row.asked(row.question.capacity).objective
     assert rows.asked(rows.question.capacity).objective <= answer.objective
+
+
+def test_rows_are_not_asked_about_where_the_best_choice_cuts_them_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be the answer; where its bound is not near, or it cuts them in different ways, they are."""
+    search = asked((2, 4), load_machine("h200x8"))
+    found = search.first()
+    question = search.question
+    assert crosswise(search.model, question.mesh, question.machine).isdisjoint(found.choice.items())
+    budgets: list[Collection[tuple[int, int]]] = []
+    whole = search.asked
+
+    def counted(budget: int, exposed: int = 2, *, without: Collection[tuple[int, int]] = ()) -> Solution:
+        budgets.append(without)
+        return whole(budget, exposed, without=without)
+
+    monkeypatch.setattr(search, "asked", counted)
+    search.other_views(found)
+    assert not any(budgets)
+    search.other_views(replace(found, solution=replace(found.solution, bound=0)))
+    assert any(budgets)
