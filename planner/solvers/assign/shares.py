@@ -28,7 +28,7 @@ from .problem import FORBIDDEN, Ints, cost_bound
 
 _SWEEPS = 96  # there and back at most, under the same multipliers
 _EACH = 4  # after so many it is looked how far the bound rose
-_SETTLED = 5e-6  # no more than this part of it: it is left at that
+_SETTLED = 5e-5  # no more than this part of it: it is left at that
 _EXACT = 2**53  # up to here floating point has all integers
 _FARTHEST = 2.0**60  # what is moved to a node at most: more would not be counted in 64 bits
 
