@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +216,7 @@ def plan(
 
     The plan is the same for the same arguments while ``time_limit`` seconds do not end the search. They count from the
     call, or from ``since``, a moment by `time.monotonic`: what there is by then is kept, and where there is none, none
-    is looked for much longer.
+    is looked for much longer. If they are over before the call, the first plan that fits is made.
 
     Raises UsageError (bad arguments or pins), Infeasible (with the binding tensors and the least budget), TimeLimit.
     """
@@ -232,7 +233,7 @@ def plan(
         given_pins,
         given_program,
     )
-    from .clock import Clock, now
+    from .clock import WRITING, Clock, now
     from .origin import origin_of, with_origin
     from .search.meshes import shares
     from .search.pipeline import make_best_plan, make_plan
@@ -243,10 +244,10 @@ def plan(
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)
     clock = Clock(time_limit, now() if since is None else since)
+    clock.late = inf if clock.up else clock.late
     program = given_program(program).with_pins(*given_pins(pins))
     model = given_memory(memory, given_machine(machine))
     verify(program)
-    demand_short(program, model)
     row = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
     found = made_ready(program, model, row) if rewrite else Rewritten(program, program)
 
@@ -257,12 +258,15 @@ def plan(
             pieces=pieces,
         )  # fmt: skip
 
+    with clock.foretells(WRITING):
+        demand_short(program, model)
+        first = asked(row, clock)
     named = any(pin.cuts for pin in program.pins)  # of the axes of one row
     if mesh is None and not named and objective == "time" and model.device_count > 1:
         divided = shares(found.program, max(model.devices_per_host, model.hosts))
         made = make_best_plan(asked, model, clock, divided)
     else:
-        made = make_plan(asked(row, clock))
+        made = make_plan(first)
     found = found if made.form is None else found.then(made.form)
     document = with_origin(made.document, origin_of(found))
     return Plan(document, found.program, time.perf_counter() - started)

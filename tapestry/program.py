@@ -253,7 +253,7 @@ class Program:
         return tuple(tensor for tensor in self.tensors if tensor.role in roles)
 
     def with_pins(self, *pins: Pin) -> Program:
-        return replace(self, pins=(*self.pins, *pins))
+        return replace(self, pins=(*self.pins, *pins)) if pins else self
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """How Jupyter shows a program: its graph, and its text beside it; see `tapestry.drawing`."""

@@ -31,10 +31,21 @@ from .space.proofs import LeavesDomain, NotCovered, Overlap, PartitionError
 
 # A pinned tensor that only coordinate 0 of a mesh axis has.
 ON_ONE_RANK = "@0"
+_VERIFIED = "verified"  # beside what else a program remembers of itself
 
 
 def verify(program: Program) -> None:
-    """Raise ProgramError unless the program is valid. UsageError for names of things that do not exist."""
+    """Raise ProgramError unless the program is valid. UsageError for names of things that do not exist.
+
+    Programs never change, so each is looked at once.
+    """
+    known = vars(program)
+    if _VERIFIED not in known:
+        _verify(program)
+        known[_VERIFIED] = True
+
+
+def _verify(program: Program) -> None:
     _unique("tensor", [tensor.name for tensor in program.tensors])
     _unique("operation", [op.name for op in program.operations])
     for tensor in program.tensors:

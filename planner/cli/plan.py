@@ -91,12 +91,16 @@ def split_programs(texts: list[str]) -> tuple[str, list[str]]:
 def _plan(spec: str, settings: dict[str, str], machine: str, pin: Path | None, options: dict[str, Any]) -> Plan:
     from .. import load_machine
     from .. import plan as make_plan
+    from ..clock import now
     from .pin_file import load_pins
     from .program_file import load_program
 
     hardware = load_machine(machine)  # before the program: the cheaper mistake first
     pins = load_pins(pin) if pin is not None else ()
     program = load_program(spec, settings)
+    limit, since = options["time_limit"], options["since"]
+    if limit is not None and since is not None and now() > since + limit:
+        say(f"reading the program took {now() - since:.1f} s of the {limit:g} s: the plan is late")
     given = {name: value for name, value in options.items() if value is not None}
     with working("planning") as progress:
         return make_plan(program, hardware, pins=pins, progress=progress, **given)

@@ -95,13 +95,15 @@ LINGER = (24, 8)
 RUNS = 64
 
 
-def place(steps: Steps, capacity: int, rooms: Sequence[Room] = (), unhindered: Hold | None = None) -> Arena:
+def place(
+    steps: Steps, capacity: int, rooms: Sequence[Room] = (), unhindered: Hold | None = None, *, soon: bool = False
+) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
     Groups of ranks that compute side by side have places of their own, at the same addresses; and so have devices that
     have more memory than others (``rooms``), at others, where what they store has no room in the least.
 
     States that are updated in their place take no other. The peak may exceed the capacity; the caller decides what to
-    do about it. ``unhindered``: how long places are kept if that fits.
+    do about it. ``unhindered``: how long places are kept if that fits. ``soon``: the first places that fit will do.
     """
     alive = lifetimes(steps)
     moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
@@ -112,7 +114,7 @@ def place(steps: Steps, capacity: int, rooms: Sequence[Room] = (), unhindered: H
     sides = groups(steps)
     arena = _side_by_side(places, sides, len(steps.steps), capacity, holds, found.pairs) if len(sides) > 1 else None
     if arena is None or arena.peak > capacity:
-        together = packed(places, len(steps.steps), capacity, holds, found.pairs)
+        together = packed(places, len(steps.steps), capacity, holds, found.pairs, soon=soon)
         arena = together if arena is None or together.peak <= arena.peak else arena
     if arena.peak > capacity and rooms:
         apart = _apart(steps, capacity, rooms, holds, found)
@@ -216,16 +218,23 @@ def _told_apart(
 
 
 def packed(
-    alive: list[Lifetime], end: int, capacity: int, holds: Sequence[Hold], pairs: Mapping[int, Pair] | None = None
+    alive: list[Lifetime],
+    end: int,
+    capacity: int,
+    holds: Sequence[Hold],
+    pairs: Mapping[int, Pair] | None = None,
+    *,
+    soon: bool = False,
 ) -> Arena:
     """Quick orders first; where they need more than there is, though no instant does, the search of the packing solver.
 
     ``end`` is the number of steps; ``holds`` how long places are kept, the last one no longer than they are needed;
-    ``pairs`` the slots, by identity of the result, whose place a result may take.
+    ``pairs`` the slots, by identity of the result, whose place a result may take. ``soon``: see `place`.
     """
     for hold in holds[:-1]:
         packing = _Packing(alive, end, hold, pairs or {})
-        if packing.least <= capacity and (arena := packing.placed(packing.lowest())).peak <= capacity:
+        enough = capacity - packing.base if soon else 0
+        if packing.least <= capacity and (arena := packing.placed(packing.lowest(enough))).peak <= capacity:
             return arena
     packing = _Packing(alive, end, holds[-1], pairs or {})
     arena = packing.placed(packing.lowest())
@@ -265,9 +274,9 @@ class _Packing:
         live = max_live(self.buffers)[0]
         return self.base + max(0, live - ALIGN)  # the last of a slot's aligned bytes may be over the end
 
-    def lowest(self) -> Packing:
-        """The packing that the quick orders find."""
-        return minimize_peak(self.buffers)
+    def lowest(self, enough: int = 0) -> Packing:
+        """The lowest packing that the quick orders find, or the first that takes no more than ``enough``."""
+        return minimize_peak(self.buffers, enough=enough)
 
     def placed(self, packing: Packing) -> Arena:
         offsets: dict[int, int] = {}

@@ -257,7 +257,7 @@ def placed(question: Question, trial: Trial) -> Candidate:
     """A plan document with its simulated timeline: places so that memory holds nothing up, if there is as much."""
     steps, decisions, devices = trial.steps, trial.decisions, question.machine.devices
     with question.clock.last_of_all():
-        arena = place(steps, question.capacity, question.rooms, Unhindered(steps, trial.times))
+        arena = place(steps, question.capacity, question.rooms, Unhindered(steps, trial.times), soon=question.clock.up)
         emitted = emit(steps, arena, waits_of(steps, arena), question.tier, len(devices))
         most = max((mine.peak for mine in arena.apart.values()), default=arena.peak)
         rooms = workspaces(steps, devices, question.tier, most, question.capacity)

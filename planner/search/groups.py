@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import TimeLimit
 from ...program import Operation, Program, Tensor
 from ...records import width_of
 from ..clock import Clock
@@ -90,13 +91,13 @@ def on_one_group(question: Question, best: Found, below: float) -> Found | None:
         inner = within(question, grouping, question.capacity)
         if inner is not None:
             costs = GroupCosts(question, grouping, best.candidate.decisions, inner)
-            other = _left_to(question, costs, costs.quickest)
+            other = left_to(question, costs, costs.quickest)
             if other is not None and other.makespan_s < WORTH * below:
                 found, below = other, other.makespan_s
     return found
 
 
-def _left_to(question: Question, costs: GroupCosts, group: int) -> Found | None:
+def left_to(question: Question, costs: GroupCosts, group: int) -> Found | None:
     """All of a program on one group, if it fits; how near that is to the best on such a group is the solver's word."""
     solution = costs.inner.solution
     decisions = costs.decisions({op.name: group for op in question.program.operations})
@@ -188,7 +189,11 @@ def within(question: Question, grouping: Grouping, budget: int, whole: Mapping[s
         )
     known, key = question.apart, (mesh.shape, budget, _kind(whole))
     if key not in known:
-        known[key] = _asked(_alone(question, mesh, whole), budget)
+        clock = Clock(max(0.05, question.clock.left), secured=True)
+        try:
+            known[key] = _asked(by_itself(question, mesh, clock, whole), budget)
+        except TimeLimit:
+            return None
     return known[key]
 
 
@@ -197,10 +202,10 @@ def _kind(whole: Mapping[str, str] | None) -> int:
     return 0 if whole is None else 2 if whole else 1
 
 
-def _alone(question: Question, mesh: Mesh, whole: Mapping[str, str] | None) -> Search:
+def by_itself(question: Question, mesh: Mesh, clock: Clock, whole: Mapping[str, str] | None = None) -> Search:
     """The program on one group by itself, written down once for all groups of that shape: axes are named by nothing
     that is asked."""
-    clock, searches = Clock(max(0.05, question.clock.left), secured=True), question.searches
+    searches = question.searches
     key = mesh.shape, _kind(whole)
     if key in searches:
         searches[key].allow(clock)
@@ -222,8 +227,11 @@ def _asked(search: Search, budget: int) -> Inner | None:
         solution = search.asked(budget)
     except OutOfTime:
         return None
-    if not solution.choice:
-        return None
+    return inner_of(search, solution) if solution.choice else None
+
+
+def inner_of(search: Search, solution: Solution) -> Inner:
+    """A group's choice spelled out."""
     made = decide(search.model.nodes, search.model, solution.choice)
     cuts = {name: strategy.cuts for name, strategy in made.strategies.items()}
     return Inner(cuts, made.homes, made.ends, replace(solution, choice={}))

@@ -125,8 +125,8 @@ class Question:
 
     @cached_property
     def bound(self) -> Certificate:
-        """On all plans of the program."""
-        return lower_bound(self.program, self.machine, self.mesh.size)
+        """On all plans of the program; once the time is up, what is soon proved of them."""
+        return lower_bound(self.program, self.machine, self.mesh.size, soon=self.clock.up)
 
     @property
     def layouts(self) -> Layouts:

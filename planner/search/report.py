@@ -13,12 +13,12 @@ from .found import Found
 from .question import Question
 
 
-def with_report(found: Found, model: Model, bound: Certificate, question: Question) -> Document:
-    """Fill in what was achieved: objective, bounds, prediction, traffic."""
+def with_report(found: Found, model: Model | None, bound: Certificate, question: Question) -> Document:
+    """Fill in what was achieved: objective, bounds, prediction, traffic. ``model``: of the choice, if there is one."""
     document, timeline = found.candidate.document, found.candidate.timeline
     choice, solution = found.choice, found.solution
     placed = {"compute": solution.objective // TIE, "values": 0, "resident": 0}
-    parts = evaluate(model, choice)[1] if choice else placed
+    parts = evaluate(model, choice)[1] if choice and model is not None else placed
     by_bytes = question.objective == "bytes"
     objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
     gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0

@@ -151,7 +151,8 @@ class Search:
     def _in_time(self, answer: Callable[[], Found | None]) -> Found:
         """Where much of the time is gone already, what needs no solver comes first. Raises TimeLimit."""
         clock = self.question.clock
-        short = clock.spent(SHORT) and not clock.secured and self.least_held <= self.question.capacity
+        known = clock.secured
+        short = clock.spent(SHORT) and not known and self.least_held <= self.question.capacity
         choices = unsolved(self)
         early = shortest(self, choices, EARLY) if short else None
         clock.secured = clock.secured or early is not None
@@ -159,7 +160,7 @@ class Search:
             found = answer()
         except OutOfTime:
             found = None
-        found = found or early or shortest(self, choices)
+        found = found or early or (None if known else shortest(self, choices))
         if found is None:
             raise TimeLimit(
                 f"no plan that fits was found within {clock.limit:g} s, nor that there is none",
@@ -167,7 +168,7 @@ class Search:
                 hint="give a longer --time-limit, or pin part of the program",
             )
         clock.secured = True
-        return found if early is None or found.makespan_s < early.makespan_s else early
+        return found if early is None or found.makespan_s <= early.makespan_s else early
 
     def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: Collection[tuple[int, int]] = ()) -> Solution:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.

@@ -10,7 +10,6 @@ from ...space.cuts import CutKind
 from ..sharding.model import Model
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..strategy.carried import carried
-from ..strategy.layouts import Layout
 from ..strategy.mesh import Cut
 from ..strategy.strategies import Cuts
 
@@ -42,17 +41,18 @@ def _option(node: Node, *, least_cut: bool) -> int:
 
 def along(model: Model, cost: Callable[[dict[int, int]], int], late: Callable[[], bool]) -> list[dict[int, int]]:
     """Dimensions cut that cost less so, one after another, those of most work first: each as it is carried through the
-    program, over all or some of the mesh's axes, in place of what is cut there or where nothing is. What people call
-    data, context, tensor and expert parallelism, and states shared out, by what the dimensions are.
+    program, over all of the mesh's axes, then over some, in place of what is cut there or where nothing is. What people
+    call data, context, tensor and expert parallelism, and states shared out, by what the dimensions are.
 
     What there is after each of them that helped. ``cost``: of a choice. ``late``: whether no more is to be tried.
     """
     ways = Ways(model)
     found = [best := ways.placed(uncut(model))]
     least, tried = cost(best), [best]
-    for dims in ways.dims:
+    every, *some = _subsets(len(model.traffic.mesh.shape))
+    for dims, subsets in [*((dims, [every]) for dims in ways.dims), *((dims, some) for dims in ways.dims if some)]:
         before = best
-        for axes, kind, instead in product(_subsets(len(model.traffic.mesh.shape)), ways.kinds(dims), (True, False)):
+        for axes, kind, instead in product(subsets, ways.kinds(dims), (True, False)):
             if late():
                 break
             other = ways.cut(before, dims, kind, axes, instead=instead)
@@ -70,13 +70,13 @@ def lean(model: Model, choice: Mapping[int, int]) -> dict[int, int]:
 
 
 def _subsets(axes: int) -> list[tuple[int, ...]]:
-    """Axes of a mesh, the inner ones first: along them ranks are near to one another.
+    """Axes of a mesh: all of them, then the inner ones first, as along them ranks are near to one another.
 
     >>> _subsets(2)
-    [(1,), (0, 1), (0,)]
+    [(0, 1), (1,), (0,)]
     """
     every = (some for count in range(1, axes + 1) for some in combinations(range(axes), count))
-    return sorted(every, key=lambda some: (-some[0], -len(some)))
+    return sorted(every, key=lambda some: (len(some) < axes, -some[0], -len(some)))
 
 
 class Ways:
@@ -109,11 +109,11 @@ class Ways:
         return self.model.weight[number] * self._node(number).strategies[-1].slowest
 
     def _alone(self, together: Set[tuple[str, str]]) -> Dims:
-        """The dimension of each operation, one that it does not fold if there is one."""
+        """The dimension of each operation, one that it does not fold if there is one; in program order."""
         found: dict[int, str] = {}
-        for op in self.model.program.operations:
+        for number in sorted({self.ops[name] for name, _ in together}):
+            op = self._node(number).op
             mine = [dim.name for dim in op.dims if dim.cut and (op.name, dim.name) in together]
-            number = self.ops[op.name]
             if mine and self.model.tied_to[number] == number:
                 found[number] = next((dim for dim in mine if dim in op.parallel_dims), mine[0])
         return found
@@ -148,16 +148,22 @@ class Ways:
 
     def placed(self, choice: Mapping[int, int], *, lean: bool = False) -> dict[int, int]:
         """With every source where all that read it find what they need, or where it takes least."""
-        needs: dict[int, list[Layout]] = {}
-        for flow in self.model.flows:
-            readers = (reader for reader in flow.readers if isinstance(self.model.nodes[reader[0]], OperationNode))
-            needs.setdefault(flow.home, []).extend(self.model.need(reader, choice[reader[0]]) for reader in readers)
         found = dict(choice)
         for number in choice:
             node = self.model.nodes[number]
             if isinstance(node, SourceNode):
-                asked = needs.get(number, [])
+                asked = {self.model.need(reader, choice[reader[0]]) for reader in self._readers.get(number, ())}
                 fine = [k for k, home in enumerate(node.homes) if all(home.satisfies(need) for need in asked)]
                 ways = fine if fine and not lean else range(len(node.homes))
                 found[number] = min(ways, key=lambda way: node.homes[way].storage_size)
+        return found
+
+    @cached_property
+    def _readers(self) -> dict[int, set[tuple[int, int]]]:
+        """By node of a source the operations that read it, those that are tied once, with the place of the operand."""
+        found: dict[int, set[tuple[int, int]]] = {}
+        for flow in self.model.flows:
+            if isinstance(self.model.nodes[flow.home], SourceNode):
+                readers = (reader for reader in flow.readers if isinstance(self.model.nodes[reader[0]], OperationNode))
+                found.setdefault(flow.home, set()).update(readers)
         return found

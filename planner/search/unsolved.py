@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Shares of the time that is left for what is cut as dimensions are carried, and for changes of it; how many of these
 # are counted; and how many times as much as what fits first an answer may cost that is looked at beside it.
 NAMED, DESCENDING, DESCENT, NEAR = 0.4, 0.6, 2000, 2
+# Of all of the time, what the former take even if there is less left.
+AT_LEAST = 0.08
 
 
 def shortest(search: Search, choices: Iterator[dict[int, int]], share: float = 1.0) -> Found | None:
@@ -40,7 +42,7 @@ def unsolved(search: Search) -> Iterator[dict[int, int]]:
     are made before it, too.
     """
     model, clock, costs = search.model, search.question.clock, search.costs
-    stages = along(model, costs.of, clock.after(NAMED))
+    stages = along(model, costs.of, clock.after(NAMED, AT_LEAST))
     starts = [stages[-1]] if len(stages) < 3 else [stages[-1], stages[1]]
     share = DESCENDING / len(starts)
     yield from sorted((descended(costs, start, clock.after(share)) for start in starts), key=costs.of)

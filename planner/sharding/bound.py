@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod, sqrt
 
 from ...expr import Read
@@ -24,6 +25,7 @@ from .kinds import Kind, Pace, kinds_of, paces_of
 from .spans import dims_of, holds, single, span
 
 COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
+SOON = (0.0, 0.5)  # those that are tried where there is no time for more
 FINE = 24  # thirds taken off the interval around it
 STEEP = 2  # a density that rises from next to nothing in equal steps is at most so many times an even one
 
@@ -105,13 +107,16 @@ class _Work:
     slopes: Mapping[int, tuple[tuple[int, int], ...]]
 
 
-def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
-    """No plan of the program on so many devices of the machine is simulated to take less."""
+def lower_bound(program: Program, machine: Machine, ranks: int, *, soon: bool = False) -> Certificate:
+    """No plan of the program on so many devices of the machine is simulated to take less. ``soon``: without what takes
+    long to find out.
+    """
     kinds = kinds_of(program, machine, ranks)
     works = _works(program, kinds)
-    best = _best_weight(works)
+    best = max(SOON, key=partial(_weighed, works)) if soon else _best_weight(works)
     weighed = _weighed(works, best)
-    moved = max(forced_seconds(program, machine, ranks), crossing_seconds(program, kinds, machine, ranks))
+    crossing = 0.0 if soon else crossing_seconds(program, kinds, machine, ranks)
+    moved = max(forced_seconds(program, machine, ranks), crossing)
     # Sums of floats are rounded, in a simulation too.
     return Certificate(max(weighed, moved) * (1 - 1e-9), best)
 

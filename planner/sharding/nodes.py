@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -21,7 +21,9 @@ from ..strategy.turning import in_turns
 
 Needs = tuple[Layout, ...]  # of every operand
 
-PRICING = 0.4  # share of the time after which only a few strategies of an operation are looked at
+# Share of the time after which only a few strategies of an operation are looked at; but of all operations together
+# as many as are found in the other share.
+PRICING, AT_LEAST = 0.4, 0.12
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +112,15 @@ def op_node(
     pins: Sequence[Pin],
     clock: Clock,
     turning: Traffic | None = None,
+    late: Callable[[], bool] = lambda: False,
 ) -> OperationNode:
     """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow.
 
-    ``turning``: also those strategies in turns, with transfers at these prices.
+    ``turning``: also those strategies in turns, with transfers at these prices. ``late``: whether only few are priced.
     """
     clock.demand()
-    options = _evaluated(op, table, _pinned_cuts(op, table, pins), clock)
+    clock.demand_left()
+    options = _evaluated(op, table, _pinned_cuts(op, table, pins), late)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
         raise _pin_error(
@@ -129,11 +133,11 @@ def op_node(
     return OperationNode(op, table.program.tensor(op.output), tuple(distinct(options)))
 
 
-def _evaluated(op: Operation, table: StrategyTable, cuts: Sequence[Cuts], clock: Clock) -> list[Strategy]:
+def _evaluated(op: Operation, table: StrategyTable, cuts: Sequence[Cuts], late: Callable[[], bool]) -> list[Strategy]:
     """All strategies; once much of the time is spent, those known already, the most and the least cut one."""
     found = []
     for k, chosen in enumerate(cuts):
-        if k in (0, len(cuts) - 1) or table.knows(op, chosen) or not clock.spent(PRICING):
+        if k in (0, len(cuts) - 1) or table.knows(op, chosen) or not late():
             found.append(table.strategy(op, chosen))
     return found
 
@@ -383,7 +387,11 @@ def all_nodes(
     ``turning``: see `op_node`.
     """
     check_pins(program, table.mesh, pins)
-    ops = [op_node(op, table, objective, pins, clock, turning) for op in program.operations]
+    few = clock.after(0.0, AT_LEAST)
+    ops = [
+        op_node(op, table, objective, pins, clock, turning, lambda: clock.spent(PRICING) and few())
+        for op in program.operations
+    ]
     wanted: dict[str, dict[Layout, None]] = {}
     for node in ops:
         for j, name in enumerate(node.op.operands):

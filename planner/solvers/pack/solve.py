@@ -52,11 +52,12 @@ def pack(
 
 
 def minimize_peak(
-    buffers: Iterable[Buffer], *, time_limit: float = 0.0, seed: int = 0, jobs: int | None = None
+    buffers: Iterable[Buffer], *, time_limit: float = 0.0, seed: int = 0, jobs: int | None = None, enough: int = 0
 ) -> Packing:
     """Offsets with the smallest peak found, and a bound below which there is none; infeasible only through pins.
 
     With a time limit above 0, search goes on after the quick orders: at the bound first, then halving what is left.
+    ``enough``: the first of the quick orders that ends there or below is taken.
     """
     deadline = monotonic() + time_limit
     listed = validated(buffers)
@@ -64,7 +65,7 @@ def minimize_peak(
     if clash is not None:
         return Packing("infeasible", witness=clash)
     bound = max(max_live(listed)[0], pinned_top(listed))
-    best = _best_greedy(listed, enough=bound)
+    best = _best_greedy(listed, max(enough, bound))
     if best is None:
         return Packing("unknown", lower_bound=bound)
     tried = bound

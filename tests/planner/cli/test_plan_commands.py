@@ -206,3 +206,17 @@ def test_explain_an_operation_that_is_not_there(tapestry: Tapestry, plan_file: P
     ended = tapestry("explain", plan_file, "rellu")
     assert (ended.code, ended.out) == (2, "")
     assert "did you mean 'relu'" in ended.err
+
+
+SLOW = "import time\ntime.sleep(0.3)\n"
+
+
+def test_a_program_that_takes_longer_to_read_than_there_is_time_is_planned_late(
+    tapestry: Tapestry, net: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(SLOW + file.read_text(encoding="utf-8"), encoding="utf-8")
+    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "--time-limit", 0.2, "--json")
+    assert ended.code == 0
+    assert re.search(r"reading the program took [0-9.]+ s of the 0.2 s: the plan is late", ended.err)
+    assert json.loads(ended.out)["solver"]["status"] == "fallback"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.errors import TimeLimit
-from tapestry.planner import clock, load_machine, plan
+from tapestry.planner import Machine, clock, load_machine, plan
 from tapestry.planner.search import candidates, ready, turns
 from tapestry.planner.search import search as searching
 from tapestry.planner.search.blocks import Blocks
@@ -187,3 +188,61 @@ def test_no_view_is_asked_for_that_would_come_too_late(hands: Hands, monkeypatch
     assert made.check().ok
     assert len(asked) > 1
     assert hands.now <= 34.0
+
+
+def test_a_clock_keeps_what_is_foretold(hands: Hands) -> None:
+    """All of it until there is a plan, then half."""
+    mine = clock.Clock(10.0)
+    with mine.foretells(4.0):
+        hands.now += 1.0
+    assert mine.left == 5.0
+    mine.secured = True
+    assert mine.left == 7.0
+
+
+def test_shares_of_what_is_left_have_a_least_length(hands: Hands) -> None:
+    mine = clock.Clock(10.0)
+    hands.now += 10.0
+    soon, later = mine.after(0.5), mine.after(0.5, 0.2)
+    assert soon()
+    assert not later()
+    hands.now += 2.0
+    assert later()
+
+
+def test_what_comes_after_a_plan_is_not_begun_late(hands: Hands) -> None:
+    mine = clock.Clock(10.0)
+    hands.now += 10.5
+    mine.demand_left()  # there is no plan yet
+    mine.secured = True
+    with pytest.raises(TimeLimit, match="no better plan"):
+        mine.demand_left()
+
+
+def far(hosts: int) -> Machine:
+    """Hosts of four devices."""
+    machine = load_machine("cpu-4")
+    return replace(machine, hosts=hosts, links=(*machine.links, replace(machine.links[0], kind="far", scope="cluster")))
+
+
+def test_where_hosts_are_many_one_of_them_has_a_plan_first(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strategies of an operation of all ranks take ten seconds, of one host's a tenth."""
+    work = nodes.op_node
+
+    def slow(op: Any, table: Any, *given: Any, **named: Any) -> Any:
+        hands.now += 10.0 if table.mesh.size > 4 else 0.0
+        return work(op, table, *given, **named)
+
+    monkeypatch.setattr(nodes, "op_node", slow)
+    program = layered.bind(n=512, c=256)
+    made = plan(program, far(4), mesh=(4, 4), time_limit=25.0)
+    assert made.check().ok
+    assert hands.now <= 1.2 * 25.0 + 10.0
+    one = plan(program, far(1), mesh=(4,), time_limit=600)
+    assert made.document.predicted.makespan_s <= 1.05 * one.document.predicted.makespan_s
+
+
+def test_memory_that_a_host_lacks_is_looked_for_on_all(hands: Hands) -> None:
+    """One host has no room for the weights, four have."""
+    made = plan(layered.bind(n=64, c=256), far(4), mesh=(4, 4), memory=160_000, time_limit=29.0)
+    assert made.check().ok

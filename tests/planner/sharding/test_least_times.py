@@ -62,6 +62,15 @@ def test_one_chain_a_rank_is_not_below_the_bound() -> None:
     assert stating(made, bound.seconds, bound.chain).check().ok
 
 
+@settings(max_examples=20, deadline=None)
+@given(plans())
+def test_what_is_soon_proved_is_no_more_than_what_is_proved(made: Plan) -> None:
+    ranks = len(made.document.devices)
+    soon = lower_bound(made.program, made.machine, ranks, soon=True)
+    assert 0 < soon.seconds <= lower_bound(made.program, made.machine, ranks).seconds
+    assert stating(made, soon.seconds, soon.chain).check().ok
+
+
 def received_at_least(m: int, n: int, k: int, ranks: int) -> float:
     """Elements that some rank touches at least, m >= n >= k, by Al Daas et al."""
     if ranks <= m / n:

@@ -61,6 +61,16 @@ def test_the_smallest_peak_and_its_bound(buffers: list[Buffer]) -> None:
     assert check_packing(buffers, quick.offsets, quick.peak) == []
 
 
+@settings(max_examples=150, deadline=None)
+@given(problems(), st.integers(0, 40))
+def test_a_peak_that_is_enough_ends_the_quick_orders(buffers: list[Buffer], enough: int) -> None:
+    best, found = minimize_peak(buffers), minimize_peak(buffers, enough=enough)
+    assert found.status == best.status
+    if best.offsets:
+        assert check_packing(buffers, found.offsets, found.peak) == []
+        assert found.peak <= max(enough, best.peak)
+
+
 @settings(max_examples=300, deadline=None)
 @given(problems(), st.integers(0, 10))
 def test_a_live_witness_adds_up(buffers: list[Buffer], capacity: int) -> None:
