@@ -10,30 +10,9 @@ from typing import Any
 
 import pytest
 
+from .conftest import SET
+
 Tapestry = Callable[..., Any]
-
-NET = """
-import tapestry as tp
-from tapestry import Tensor, f32, param
-
-@tp.program
-def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> Tensor:
-    return tp.relu(x @ w)
-"""
-SET = ("--set", "n=64", "m=16", "k=32")
-
-
-@pytest.fixture
-def net(tmp_path: Path) -> str:
-    (tmp_path / "net.py").write_text(NET, encoding="utf-8")
-    return f"{tmp_path / 'net.py'}:net"
-
-
-@pytest.fixture
-def plan_file(tapestry: Tapestry, net: str, tmp_path: Path) -> Path:
-    path = tmp_path / "plan.json"
-    assert tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "-o", path).code == 0
-    return path
 
 
 def test_plan_writes_the_plan_and_prints_what_it_found(tapestry: Tapestry, net: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tapestry.planner.cli import main
+from .planned import planned
 
 Tapestry = Callable[..., Any]
 
@@ -27,23 +27,14 @@ def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A plan, as the command line writes it."""
-    folder = tmp_path_factory.mktemp("planned")
-    (folder / "net.py").write_text(NET, encoding="utf-8")
-    arguments = ["plan", f"{folder / 'net.py'}:net", "--set", "n=6", "m=4", "k=10", "--machine", "cpu-4", "--mesh", "4"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["tapestry", *arguments, "-o", str(folder / "plan.json")])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert not ended.value.code
-    return (folder / "plan.json").read_text(encoding="utf-8")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return planned(tmp_path_factory.mktemp("planned"), NET, "n=6", "m=4", "k=10")
 
 
 @pytest.fixture
-def plan_file(planned: str, tmp_path: Path) -> Path:
+def plan_file(written: str, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    path.write_text(planned, encoding="utf-8")
+    path.write_text(written, encoding="utf-8")
     return path
 
 
