@@ -1,5 +1,6 @@
 """Packing one group after another, in several orders. Enough for most plans; search takes over where it is not."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -23,6 +24,31 @@ def greedy_packings(buffers: Sequence[Buffer], groups: Sequence[Group]) -> Itera
         if found is not None:
             lowest = found[1]
             yield found
+    if any(group.offset is not None for group in groups):
+        return
+    for key in _upward_keys(buffers, groups):
+        found = _place_upwards(buffers, groups, key, neighbours, lowest)
+        if found is not None:
+            lowest = found[1]
+            yield found
+
+
+def _upward_keys(buffers: Sequence[Buffer], groups: Sequence[Group]) -> list[list[tuple[int, ...]]]:
+    """Sort keys of the groups for orders upwards: by the largest total alive with them, or by lifetime."""
+    starts = sorted({b.lower for b in buffers})
+    change = np.zeros(len(starts) + 1, np.int64)
+    spans = [(bisect_left(starts, b.lower), bisect_left(starts, b.upper)) for b in buffers]
+    for b, (first, last) in zip(buffers, spans, strict=True):
+        change[first] += b.size
+        change[last] -= b.size
+    totals = change.cumsum()
+    most = [max(int(totals[slice(*spans[i])].max()) for i in g.members) for g in groups]
+    sized = [(total, _area(buffers, g), *_span(buffers, g)) for total, g in zip(most, groups, strict=True)]
+    return [
+        [(-total, -(upper - lower), -area) for total, area, lower, upper in sized],
+        [(-total, -area, -(upper - lower)) for total, area, lower, upper in sized],
+        [(-(upper - lower), -area) for total, area, lower, upper in sized],
+    ]
 
 
 def _sort_keys(buffers: Sequence[Buffer], groups: Sequence[Group]) -> list[list[tuple[int, ...]]]:
@@ -95,6 +121,42 @@ def _place_all(
             return None
         for i in members:
             places.put(i, offset, buffers[i].size)
+    return offsets, peak
+
+
+def _place_upwards(
+    buffers: Sequence[Buffer],
+    groups: Sequence[Group],
+    key: Sequence[tuple[int, ...]],
+    neighbours: "_Neighbours",
+    below: int | None,
+) -> tuple[list[int], int] | None:
+    """As `_place_all`, but whatever can lie lowest comes next, on top of all that it meets; those of one offset by
+    their key. None is pinned.
+    """
+    owner = np.zeros(len(buffers), np.int64)
+    for k, group in enumerate(groups):
+        owner[list(group.members)] = k
+    rank = np.empty(len(groups), np.int64)
+    rank[sorted(range(len(groups)), key=key.__getitem__)] = np.arange(len(groups))
+    align = np.array([group.alignment for group in groups], np.int64)
+    offsets, peak = [0] * len(buffers), 0
+    lowest, left = np.zeros(len(groups), np.int64), np.arange(len(groups))
+    while len(left):
+        at = lowest[left]
+        low = at == at.min()
+        k = int(left[low][rank[left[low]].argmin()])
+        left = left[left != k]
+        for i in groups[k].members:
+            offsets[i] = int(lowest[k])
+            top = offsets[i] + buffers[i].size
+            peak = max(peak, top)
+            if buffers[i].size:
+                met = owner[neighbours.of(i)]
+                met = met[met != k]
+                lowest[met] = np.maximum(lowest[met], top + -top % align[met])
+        if below is not None and peak >= below:
+            return None
     return offsets, peak
 
 

@@ -19,10 +19,10 @@ class Slot:
 
 
 def lifetimes(seed: int) -> list[Lifetime]:
-    """A few buffers of whole units of alignment, alive for some of fourteen steps, and one for the whole run."""
+    """Some buffers of whole units of alignment, alive for some of fourteen steps, and one for the whole run."""
     draw = random.Random(seed)
     spans = [
-        (first, first + draw.randint(1, 7) - 1) for first in (draw.randint(0, 14) for _ in range(draw.randint(8, 20)))
+        (first, first + draw.randint(1, 7) - 1) for first in (draw.randint(0, 14) for _ in range(draw.randint(20, 40)))
     ]
     slots: list[Any] = [Slot() for _ in range(len(spans) + 1)]
     resident = Lifetime(slots[-1], -1, 22, 3 * ALIGN)
