@@ -290,14 +290,17 @@ class Search:
         # A choice that cuts rows alike, and is near the best of all, is near the best of those that do.
         near = best.solution.gap <= ENOUGH and self.budget == c.capacity and across.isdisjoint(best.choice.items())
         if across and not near and not self._late:
-            best = self.shorter(best, self._other(self.asked(c.capacity, without=across), seen, best))
+            best = self.shorter(best, self._other(self.asked(c.capacity, without=across).choice, seen, best))
         for budget, exposed in asked:
             if self._late:
                 break
             answer = self.asked(budget, exposed)
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
-            best = self.shorter(best, self._other(answer, seen, best))
+            best = self.shorter(best, self._other(answer.choice, seen, best))
         few = c.toil <= FEW and not self.translation.lazy
+        if small and c.crowd == 1:  # what is found by descent is seldom the solver's best, and at times waits for less
+            for choice in unsolved(self):
+                best = self.shorter(best, self._other(choice, seen, best))
         quick = sum(len(self.model.nodes[node].labels) for node in best.choice) <= OPTIONS
         return self.in_less_memory(best, first, seen) if few and (quick or waits) else best
 
@@ -320,15 +323,15 @@ class Search:
                     least = below[0]
                     break
                 choice = answer.choice
-                best = self.shorter(best, self._other(answer, seen, best))
+                best = self.shorter(best, self._other(choice, seen, best))
         return best
 
-    def _other(self, answer: Solution, seen: list[dict[int, int]], best: Found) -> Found:
-        """An answer in another view lowered; the best so far where there is none, or it was seen."""
-        if not answer.choice or answer.choice in seen:
+    def _other(self, choice: dict[int, int], seen: list[dict[int, int]], best: Found) -> Found:
+        """The choice of another view lowered; the best so far where there is none, or it was seen."""
+        if not choice or choice in seen:
             return best
-        seen.append(answer.choice)
-        found = self.lowered(answer.choice, best.solution)
+        seen.append(choice)
+        found = self.lowered(choice, best.solution)
         if found.candidate.peak <= self.question.capacity:
             self.seen.append(found)
         return found
