@@ -11,7 +11,7 @@ finds the minimum; a linear program over the choices seen so far (cutting planes
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -19,7 +19,7 @@ from typing import Protocol
 from .answer import EliminationCertificate, Prices, ShareCertificate
 from .eliminate import MOST_WORK
 from .factors import PRICE_UNIT, TooWide
-from .places import Places, asked_of
+from .places import Places, asked_of, places_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .shares import Shares
 from .supply import supplied
@@ -74,8 +74,8 @@ class Engine(Protocol):
         """Entries that it goes through each time."""
         ...
 
-    def least(self, multipliers: Mapping[int, int]) -> tuple[int, tuple[int, ...]]:
-        """No more than the least of all choices, and a choice."""
+    def least(self, multipliers: Mapping[int, int], worth: int = -FORBIDDEN) -> tuple[int, tuple[int, ...]]:
+        """No more than the least of all choices, and a choice. `worth`: no trouble is to be taken for less."""
         ...
 
     def keep(self) -> None:
@@ -120,6 +120,16 @@ class Relaxation:
             return Relaxation.of(places, most_work)
         except TooWide:
             return Relaxation.shared(places, most_work)
+
+    def among(self, problem: AssignmentProblem, near: Sequence[Sequence[int]], most_work: int) -> Relaxation:
+        """Of what is left of the problem if `near` are its strategies, beginning with these multipliers and, where both
+        are by shares, where this bound stands.
+        """
+        found = Relaxation.at_most(places_of(problem), most_work)
+        if isinstance(found.engine, Shares) and isinstance(self.engine, Shares):
+            found.engine.follow(self.engine, near)
+        found.attempt(found.placed(self.named))
+        return found
 
     @property
     def whole(self) -> bool:
@@ -185,8 +195,9 @@ class Relaxation:
 
     def attempt(self, multipliers: Mapping[int, int]) -> None:
         """Maybe a better bound, maybe a choice not seen."""
-        least, choice = self.engine.least(multipliers)
-        bound = least - limits_worth(self.places, multipliers)
+        limits = limits_worth(self.places, multipliers)
+        least, choice = self.engine.least(multipliers, self.bound + limits)
+        bound = least - limits
         self.tried[bound] = dict(multipliers)
         if bound > self.bound:
             self.bound, self.multipliers = bound, dict(multipliers)

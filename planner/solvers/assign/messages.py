@@ -55,6 +55,21 @@ class Meeting:
         arrays = ("table", "costs", "shares", "to_source", "to_reader")
         return replace(self, **{name: getattr(self, name).copy() for name in arrays})
 
+    def follow(self, old: Meeting, near: Sequence[Ints]) -> None:
+        """Takes the duals of the same pairs of a problem of which strategies `near` are left, by node. What a face is
+        now may have been several: any of theirs will do, as a bound holds whatever the messages.
+        """
+        group, was = self.group, old.group
+        ends = was.ends.of[near[group.source][group.first]]
+        self.to_source[:], self.shares[:], self.costs[:] = (
+            old.to_source[:, ends],
+            old.shares[:, :, ends],
+            old.costs[:, ends],
+        )
+        for j, (reader, faces) in enumerate(zip(group.readers, group.faces, strict=True)):
+            first = np.unique(faces.of, return_index=True)[1]
+            self.to_reader[group.rows[j]] = old.to_reader[was.rows[j]][was.faces[j].of[near[reader][first]]]
+
     def charge(self, costs: Floats) -> None:
         """Takes the costs of the supply; shares keep their proportions."""
         before = np.where(self.costs > 0, self.costs, 1.0)

@@ -22,7 +22,7 @@ from .prove import Leaf, leaf
 
 _MOST_ENTRIES = 10_000_000  # that an elimination of what is left goes through
 _ROUNDS = 6
-_WORTH = 50  # one in so many strategies is left out in a round that is worth it
+_WORTH = 10  # one in so many strategies is left out in a round that is worth it
 _TRIES, _NEARER = 6, 4  # so often a part of what is left is taken, so many times nearer to the bound
 
 
@@ -100,9 +100,8 @@ class Narrowing:
         self.left = _of(self.left, near)
         self.rounds.append((first, near))
         if all(near):
-            self.problem, prices = self.problem.restricted(near), self.relaxation.named
-            self.relaxation = Relaxation.at_most(places_of(self.problem), _MOST_ENTRIES)
-            self.relaxation.attempt(self.relaxation.placed(prices))
+            self.problem = self.problem.restricted(near)
+            self.relaxation = self.relaxation.among(self.problem, near, _MOST_ENTRIES)
             self.relaxation.ascend(gap, until)
         return True
 

@@ -14,7 +14,7 @@ Everything is a multiple of a power of two, so large that sums in floating point
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import frexp
 
 import numpy as np
@@ -59,21 +59,36 @@ class Shares:
             found.table[:] = self._counted(self.places.problem.matrix(group.number)).T
         return found
 
+    def follow(self, other: Shares, near: Sequence[Sequence[int]]) -> None:
+        """Begins where the bound stands that another relaxation keeps, of the problem that this one is a part of: of
+        its strategies `near` are left.
+        """
+        known = {(m.group.number, m.group.shared): m for m in other._kept.meetings}
+        mine = [np.array(some, dtype=np.int64) for some in near]
+        for meeting in self._duals.meetings:
+            old = known.get((meeting.group.number, meeting.group.shared))
+            if old is not None:
+                meeting.follow(old, mine)
+
     def _counted(self, costs: Ints) -> Floats:
         """In whole units, rounded down; what is forbidden costs more than any choice."""
         counted: Floats = np.minimum(np.floor(costs / self._unit) * self._unit, self._never)
         return counted
 
-    def least(self, multipliers: Mapping[int, int]) -> tuple[int, tuple[int, ...]]:
-        """A bound under multipliers, and a choice that is likely to be good."""
+    def least(self, multipliers: Mapping[int, int], worth: int = -FORBIDDEN) -> tuple[int, tuple[int, ...]]:
+        """A bound under multipliers, and a choice that is likely to be good.
+
+        It rises less and less: where it would not come up to `worth` if it went on rising as it does, it is left.
+        """
         self._charge(multipliers)
         before = self._duals.bound(np.sum)
-        for count in range(self._sweeps):
+        for count in range(1, self._sweeps + 1):
             self._duals.sweep(forward=True)
             self._duals.sweep(forward=False)
-            if count % _EACH == _EACH - 1:
+            if count % _EACH == 0:
                 total = self._duals.bound(np.sum)
-                if total <= before + _SETTLED * abs(total):
+                rise, left = total - before, (self._sweeps - count) // _EACH
+                if rise <= _SETTLED * abs(total) or total + left * rise < worth:
                     break
                 before = total
         self._last = self._rounded()

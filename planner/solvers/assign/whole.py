@@ -28,8 +28,8 @@ class Whole:
         """Entries of all arrays together."""
         return self._elimination.work
 
-    def least(self, multipliers: Mapping[int, int]) -> tuple[int, tuple[int, ...]]:
-        """The least, and a choice that has it."""
+    def least(self, multipliers: Mapping[int, int], worth: int = 0) -> tuple[int, tuple[int, ...]]:  # noqa: ARG002
+        """The least, and a choice that has it, whether it is worth that or not."""
         least, values, known = self._elimination.least(self._factors.under(multipliers))
         self._last = least, known
         return least, tuple(values[v] for v in self._nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import numpy as np
 import pytest
@@ -47,6 +48,47 @@ def test_no_choice_with_a_strategy_costs_less_than_what_is_spared(problem: Assig
         for s, more in enumerate(spare.tolist()):
             with_it = cheapest_of(only(problem, v, (s,)))
             assert with_it is None or relaxation.bound + more <= with_it
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(supply_problems(), problems()), st.randoms(use_true_random=False))
+def test_what_is_left_of_a_problem_is_bounded_from_where_its_bound_stood(
+    problem: AssignmentProblem, random: Random
+) -> None:
+    relaxation = Relaxation.shared(places_of(problem))
+    relaxation.ascend(0.0)
+    counts = problem.strategy_counts.tolist()
+    near = [sorted(random.sample(range(count), random.randint(1, count))) for count in counts]
+    left = problem.restricted(near)
+    best, found = cheapest_of(left), relaxation.among(left, near, most_work=0)
+    assert not found.whole
+    found.ascend(0.0)
+    assert best is None or found.bound <= best
+    assert certified_bound(left, leaf(found)) >= min(found.bound, found.most)
+    assert best is None or certified_bound(left, leaf(found)) <= best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bound_goes_on_from_where_it_stood(seed: int) -> None:
+    """As few sweeps from nothing leave it lower."""
+    problem = dense(seed, nodes=16, strategies=6)
+    relaxation = Relaxation.shared(places_of(problem))
+    relaxation.ascend(0.0)
+    anew = Relaxation.shared(places_of(problem), most_work=0)
+    anew.begin()
+    everything = [range(count) for count in problem.strategy_counts.tolist()]
+    assert relaxation.among(problem, everything, most_work=0).bound >= relaxation.bound > anew.bound
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bound_that_will_not_be_worth_it_is_left(seed: int) -> None:
+    """It holds all the same, and what it can come up to is not left."""
+    problem = dense(seed, nodes=8, strategies=4)
+    whole = Relaxation.shared(places_of(problem)).engine.least({})[0]
+    best = cheapest_of(problem)
+    assert best is not None
+    assert Relaxation.shared(places_of(problem)).engine.least({}, 10 * best)[0] < whole <= best
+    assert Relaxation.shared(places_of(problem)).engine.least({}, whole - 1)[0] == whole
 
 
 @pytest.mark.parametrize("seed", range(3))
