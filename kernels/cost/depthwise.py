@@ -44,6 +44,7 @@ class PairedFit:
 
 FIT = fitted(PairedFit, "paired_weight_gradient")
 LEAST_ROWS = 6  # of a filter: with 3 x 3 and 5 x 5 it was never the faster
+CLEARLY = 0.98  # of the other kernel's seconds: guesses that differ by less tell nothing
 LOAD_WAVES = 4  # of shared memory, for sixteen bytes a lane
 
 
@@ -66,7 +67,7 @@ def _in_pairs(problem: ConvolutionProblem, gpu: Gpu) -> tuple[PairedWeightGradie
     if not options:
         return None
     seconds, _, best = min((counted_s(problem, cut, gpu), repr(cut), cut) for cut in options)
-    return (best, seconds) if seconds < model.predicted_s(problem, "weight_gradient", gpu) else None
+    return (best, seconds) if seconds < CLEARLY * model.predicted_s(problem, "weight_gradient", gpu) else None
 
 
 def counted_s(problem: ConvolutionProblem, cut: PairedWeightGradient, gpu: Gpu) -> float:

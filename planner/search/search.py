@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock, now
@@ -298,8 +299,10 @@ class Search:
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
             best = self.shorter(best, self._other(answer.choice, seen, best))
         few = c.toil <= FEW and not self.translation.lazy
-        if small and c.crowd == 1:  # what is found by descent is seldom the solver's best, and at times waits for less
-            for choice in unsolved(self):
+        # What is found by descent is seldom the solver's best, and at times waits for less. Over hosts groups of ranks
+        # are looked for from this answer, and found more rarely from such a one.
+        if small and c.crowd == 1 and c.mesh.size <= c.machine.devices_per_host:
+            for choice in takewhile(lambda _: not self._late, unsolved(self)):
                 best = self.shorter(best, self._other(choice, seen, best))
         quick = sum(len(self.model.nodes[node].labels) for node in best.choice) <= OPTIONS
         return self.in_less_memory(best, first, seen) if few and (quick or waits) else best

@@ -46,7 +46,7 @@ def joined(lines: Lines) -> Lines:
     """The same with axes made one where they follow one another on both sides; at least one axis is left.
 
     >>> joined(Lines(0, 0, 4, (2, 3, 5), (60, 20, 4), (12, 4, 24))).extents
-    (2, 3, 5)
+    (6, 5)
     >>> joined(Lines(0, 0, 4, (2, 3, 5), (60, 20, 4), (60, 20, 4))).extents
     (30,)
     """

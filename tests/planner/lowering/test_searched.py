@@ -35,7 +35,7 @@ def uneven(seed: int) -> Program:
     return Program("uneven", (Tensor("x", "f32", (UNIT,), "input"), *values), tuple(operations), (f"t{COUNT - 1}",))
 
 
-@pytest.mark.parametrize("seed", [14, 27, 68])
+@pytest.mark.parametrize("seed", [15, 49, 63])
 def test_a_plan_that_only_the_search_fits_in(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = plan(uneven(seed), MACHINE, mesh=(1,)).document.peak_bytes["0"]["hbm"]
     tight = roomy - memory.ALIGN
