@@ -20,8 +20,6 @@ Given = tuple[
     Program, Machine, Mapping[str, Sequence[Region]], Mapping[str, Sequence[Region]], Mapping[str, Sequence[Region]]
 ]
 
-ROWS, GROUP = 4, 4
-
 
 def stack(layers: int, ranks: int, per_host: int | None = None) -> Given:
     """Perceptrons one after another: rows cut over groups of ranks, hidden units within them, whose sums are folded.

@@ -18,24 +18,7 @@ from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 from tapestry.verify import verify
 
-
-@tp.program
-def trained(x: f32[Tensor, "n c"], *, layers: int = 4) -> dict[str, Tensor]:
-    """A step of AdamW of layers that have two products each."""
-    weights: list[Tensor] = []
-
-    @tp.program
-    def loss(x: f32[Tensor, "n c"]) -> Tensor:
-        for k in range(layers):
-            weights.append(tp.state(f"w{k}in", "f32", (x.shape[1], x.shape[1])))
-            weights.append(tp.state(f"w{k}out", "f32", (x.shape[1], x.shape[1])))
-            hidden = tp.relu(tp.einsum("nc,cd->nd", x, weights[-2]))
-            x = tp.einsum("nd,dc->nc", hidden, weights[-1]) + x
-        return tp.mean(x * x)
-
-    value, grads = tp.value_and_grad(loss, wrt="w*")(x)
-    tp.optim.adamw(dict(zip(grads, weights, strict=True)), grads, rate=0.1)
-    return {"loss": value}
+from ..training_step import trained
 
 
 @tp.program

@@ -14,6 +14,8 @@ from tapestry.planner.sharding.repetition import Repetition, Repetitions, find_r
 from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 
+from ..training_step import trained
+
 
 def found(program: Program) -> Repetition:
     return find_repetition(program)
@@ -89,23 +91,6 @@ def test_a_layer_whose_value_leaves_the_program_is_apart() -> None:
     assert not any(program.operations[k].output in program.outputs for k in tied)
 
 
-@tp.program
-def trained(x: f32[Tensor, "n c"], *, layers: int = 4) -> dict[str, Tensor]:
-    """A step of AdamW: what the layers forward repeat, and backward, and weight after weight."""
-    weights: list[Tensor] = []
-
-    @tp.program
-    def loss(x: f32[Tensor, "n c"]) -> Tensor:
-        for k in range(layers):
-            weights.append(tp.state(f"w{k}", "f32", (x.shape[1], x.shape[1])))
-            x = tp.relu(tp.einsum("nc,cd->nd", x, weights[-1])) + x
-        return tp.mean(x * x)
-
-    value, grads = tp.value_and_grad(loss, wrt="w*")(x)
-    tp.optim.adamw(dict(zip(grads, weights, strict=True)), grads, rate=0.1)
-    return {"loss": value}
-
-
 def test_backward_layers_and_updates_repeat_too() -> None:
     few, many = (trained.bind(n=8, c=6, layers=layers) for layers in (6, 12))
     stretches = find_repetitions(many).stretches
@@ -129,8 +114,8 @@ def test_weights_are_decided_once_though_stretches_stand_for_different_layers(me
     assert len(decided[0]) == len(decided[1])
     weights = [node.name for node in decided[1] if isinstance(node, SourceNode) and node.name.startswith("w")]
     # The first layer's is read once less: nothing asks for the gradient of what goes in.
-    assert {"w0", "w1"} <= {*weights}
-    assert len(weights) < 12, "of 36: a weight of each layer with what AdamW remembers of it"
+    assert {"w0in", "w1in"} <= {*weights}
+    assert len(weights) < 24, "of 72: two weights of each layer with what AdamW remembers of it"
 
 
 def test_memory_is_told_where_stretches_begin_and_end() -> None:
