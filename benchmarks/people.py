@@ -4,9 +4,10 @@
     python benchmarks/people.py --doc docs/planner.md
 
 Prints the table of docs/planner.md. Measured on H200 with torch 2.11 and NCCL, eager but where said, steps one at a
-time; what is predicted has the operations of these steps, each by itself: the activation apart from the product after
-it, no rotation of heads, and for context parallelism keys and values put in order, copied for every head, and the two
-copies that put what attention leaves together. First with the kernels of this project on the packaged machine; then as
+time; what is predicted has the operations of these steps, each by itself: queries, keys and values in one product (for
+context parallelism keys and values), the activation apart from the product after it, no rotation of heads, and for
+context parallelism keys and values put in order, copied for every head, and the two copies that put what attention
+leaves together. First with the kernels of this project on the packaged machine; then as
 people run them: attention and all that goes element by element take what torch's kernels take (`TORCH`), and products
 what the chip's power leaves them (`power_share`). Transfers are the machine's.
 """
@@ -49,15 +50,17 @@ Times = Mapping[str, Mapping[int, float]]
 NOTHING = {1: 1e-3}
 TORCH: Mapping[tuple[str, int], Times] = {
     ("Megatron", 8192): {
+        "q": NOTHING, "k": NOTHING, "v": NOTHING,
         "attention.state": {2: 556.4, 4: 277.3, 8: 181.7}, "attention.finish": NOTHING,
         "activated": {2: 177.3, 4: 83.8, 8: 44.8}, "gated": {2: 172.0, 4: 83.1, 8: 44.6},
     },
     ("Megatron", 32768): {
+        "q": NOTHING, "k": NOTHING, "v": NOTHING,
         "attention.state": {4: 3875.5}, "attention.finish": NOTHING, "activated": {4: 315.7}, "gated": {4: 312.3},
     },
     (CONTEXT, 8192): {
         "attention.state": {2: 923.3}, "attention.finish": NOTHING, "activated": {2: 173.5}, "gated": {2: 169.5},
-        "ordered_k": {2: 9.0}, "ordered_v": {2: 9.0}, "each_k": {2: 86.7}, "each_v": {2: 86.7}, "joined": {2: 77.5},
+        "ordered": {2: 18.0}, "each_k": {2: 86.7}, "each_v": {2: 86.7}, "joined": {2: 77.5},
         "turned": {2: 63.1},
     },
 }  # fmt: skip
@@ -112,20 +115,53 @@ def copied(x: anyfloat[Tensor, "t h e"]) -> anyfloat[Tensor, "t h e"]:
     return x[t, h, e]
 
 
-def attend(x: Tensor, *, gathers: bool) -> Tensor:
+@tp.op
+def ordered(joint: anyfloat[Tensor, "t g c e"]) -> anyfloat[Tensor, "t g c e"]:
+    """The same, its tokens one after another."""
+    t, g, c, e = tp.indices("t g c e")
+    return joint[t, g, c, e]
+
+
+HEADS, SHARED, WIDTH = 32, 4, 128  # heads of queries, how many of them see the same keys, and elements of a head
+
+
+@tp.op
+def queries(joint: anyfloat[Tensor, "t g c e"]) -> anyfloat[Tensor, "t h e"]:
+    """Of a joint product the queries, before the keys that they see."""
+    t, h, e = tp.indices("t h e")
+    return joint[t, h // SHARED, h % SHARED, e]
+
+
+@tp.op
+def part(joint: anyfloat[Tensor, "t g c e"], *, place: int) -> anyfloat[Tensor, "t g e"]:
+    """Its keys, or its values."""
+    t, g, e = tp.indices("t g e")
+    return joint[t, g, place, e]
+
+
+@tp.op
+def each(joint: anyfloat[Tensor, "t g c e"], *, place: int) -> anyfloat[Tensor, "t h e"]:
+    """The same for every head of queries."""
+    t, h, e = tp.indices("t h e")
+    return joint[t, h // SHARED, place, e]
+
+
+def attend(x: Tensor) -> Tensor:
     """Causal attention over 32 heads, 8 of keys, each of 128 elements."""
-    q = tp.einsum("td,dhe->the", x, llama.weight("wq", d=4096, h=32, e=128), name="q")
-    k, v = (tp.einsum("td,dge->tge", x, llama.weight(f"w{n}", d=4096, g=8, e=128), name=n) for n in "kv")
-    if gathers:
-        ordered = [copied(each, name=f"ordered_{name}") for name, each in (("k", k), ("v", v))]
-        k, v = (
-            copied(tp.repeat_interleave(each, 4, axis=1), name=f"each_{name}")
-            for name, each in zip("kv", ordered, strict=True)
-        )
+    w = llama.weight("wqkv", d=4096, g=HEADS // SHARED, c=SHARED + 2, e=WIDTH)
+    joint = tp.einsum("td,dgce->tgce", x, w, name="qkv")
+    k, v = (part(joint, place=SHARED + place, name=name) for place, name in enumerate("kv"))
+    return tp.attention(queries(joint, name="q"), k, v, causal=True, name="attention")
+
+
+def attend_gathered(x: Tensor) -> Tensor:
+    """The same with keys and values as they are gathered for context parallelism."""
+    q = tp.einsum("td,dhe->the", x, llama.weight("wq", d=4096, h=HEADS, e=WIDTH), name="q")
+    w = llama.weight("wkv", d=4096, g=HEADS // SHARED, c=2, e=WIDTH)
+    joint = ordered(tp.einsum("td,dgce->tgce", x, w, name="kv"), name="ordered")
+    k, v = (each(joint, place=place, name=f"each_{name}") for place, name in enumerate("kv"))
     seen = tp.attention(q, k, v, causal=True, name="attention")
-    if gathers:
-        seen = copied(copied(seen, name="joined"), name="turned")
-    return tp.einsum("the,hed->td", seen, llama.weight("wo", h=32, e=128, d=4096), name="o")
+    return copied(copied(seen, name="joined"), name="turned")
 
 
 @tp.program
@@ -133,7 +169,9 @@ def by_hand(x: bf16[Tensor, "t=tokens d=4096"], *, layers: int = 8, gathers: boo
     """Activations through all layers."""
     for layer in range(layers):
         with tp.name(f"layers.{layer}"):
-            x = x + attend(tp.rms_norm(x, llama.weight("attention_norm", d=4096)), gathers=gathers)
+            normed = tp.rms_norm(x, llama.weight("attention_norm", d=4096))
+            seen = attend_gathered(normed) if gathers else attend(normed)
+            x = x + tp.einsum("the,hed->td", seen, llama.weight("wo", h=HEADS, e=WIDTH, d=4096), name="o")
             normed = tp.rms_norm(x, llama.weight("mlp_norm", d=4096))
             joint = tp.einsum("td,dfc->tfc", normed, llama.weight("w_joint", d=4096, f=14336, c=2), name="joint")
             made = gated(activated(joint), joint)
@@ -159,7 +197,8 @@ def as_torch(machine: Machine, step: Step) -> Machine:
     for name, by_gpus in kernels.items():
         op = known[name]
         points = count_points(op, Box.of_shape(tuple(op.extents.values())).region()).value
-        measured = sorted((points / gpus, us * 1e-6) for gpus, us in by_gpus.items())
+        shared = 0 if any(fnmatchcase(op.name, whole) for whole in WHOLE) else 1
+        measured = sorted((points / gpus**shared, us * 1e-6) for gpus, us in by_gpus.items())
         curves.append(OperationCurve(program.graph.digest(op), tuple(measured)))
     return with_paces(machine, lambda pace: replace(pace, operations=tuple(curves)))
 
