@@ -36,33 +36,39 @@ from tapestry.planner.search.rivals import AXIS, rivals
 from tapestry.planner.simulate import Prices
 from tapestry.planner.strategy.cost import kernel_class
 from tapestry.program import Pin, Program
-from tapestry.space import Box, count_points
+from tapestry.space.projection import count_points
 
 MEGATRON, CONTEXT = "Megatron with sequence parallelism", "context parallel, zigzag"
 BEGIN, END = "<!-- people: begin -->", "<!-- people: end -->"
 WHOLE = ("*.ordered*", "*.each*")  # what every rank does with all keys and values
 
+NOTHING = 1e-3
+Times = Mapping[str, float]
 
-# Microseconds of torch's kernels, by how many GPUs share an operation. Of two: in these very steps of 8,192 tokens, by
-# torch's profiler on 2026-11-22. Of four and eight, and of 32,768 tokens: each alone, one after another under load, on
-# 2026-11-23. What torch does not do takes nothing.
-Times = Mapping[str, Mapping[int, float]]
-NOTHING = {1: 1e-3}
-TORCH: Mapping[tuple[str, int], Times] = {
-    ("Megatron", 8192): {
-        "q": NOTHING, "k": NOTHING, "v": NOTHING,
-        "attention.state": {2: 556.4, 4: 277.3, 8: 181.7}, "attention.finish": NOTHING,
-        "activated": {2: 177.3, 4: 83.8, 8: 44.8}, "gated": {2: 172.0, 4: 83.1, 8: 44.6},
-    },
-    ("Megatron", 32768): {
-        "q": NOTHING, "k": NOTHING, "v": NOTHING,
-        "attention.state": {4: 3875.5}, "attention.finish": NOTHING, "activated": {4: 315.7}, "gated": {4: 312.3},
-    },
-    (CONTEXT, 8192): {
-        "attention.state": {2: 923.3}, "attention.finish": NOTHING, "activated": {2: 173.5}, "gated": {2: 169.5},
-        "ordered": {2: 18.0}, "each_k": {2: 86.7}, "each_v": {2: 86.7}, "joined": {2: 77.5},
-        "turned": {2: 63.1},
-    },
+
+def kernels(*, norm: float, add: float, attention: float, gate: tuple[float, float], **copies: float) -> Times:
+    """Microseconds of operations by torch's kernels: a norm is one, and what has none takes nothing."""
+    found = {"attention.state": attention, "activated": gate[0], "gated": gate[1]} | copies
+    for of in ("", "_1"):
+        found |= {f"rms_norm{of}.mean_square": norm, f"rms_norm{of}.scale": NOTHING, f"add{of}": add}
+    return found | dict.fromkeys(("attention.finish", "q", "k", "v") if not copies else ("attention.finish",), NOTHING)
+
+
+# Of steps by how they are sharded, on how many GPUs, and their tokens: one rank's part of these very steps on one H200,
+# transfers replaced by waiting about as long, by the profiler of torch 2.11 on 2026-11-23.
+TORCH: Mapping[tuple[str, int, int], Times] = {
+    ("Megatron", 2, 8192): kernels(norm=44.3, add=45.0, attention=540.3, gate=(171.0, 166.8)),
+    (MEGATRON, 4, 8192): kernels(norm=9.8, add=12.2, attention=288.0, gate=(83.4, 83.2)),
+    (MEGATRON, 8, 8192): kernels(norm=7.2, add=7.5, attention=177.4, gate=(42.5, 40.7)),
+    (MEGATRON, 4, 32768): kernels(norm=43.7, add=46.0, attention=3486.0, gate=(327.8, 321.4)),
+    (CONTEXT, 2, 8192): kernels(
+        norm=22.7, add=22.7, attention=1053.5, gate=(172.3, 168.0),
+        ordered=17.1, each_k=86.7, each_v=86.7, joined=77.6, turned=65.2,
+    ),
+    (CONTEXT, 4, 8192): kernels(
+        norm=10.0, add=11.6, attention=492.5, gate=(85.4, 84.6),
+        ordered=17.0, each_k=86.7, each_v=86.7, joined=37.7, turned=34.1,
+    ),
 }  # fmt: skip
 
 # 8192 x 8192 x 8192 products in bf16 take 1.378 ms for the first 40 ms after a second of rest, and 1.618 ms from 120 ms
@@ -188,19 +194,20 @@ def pinned(program: Program, rival: str) -> Sequence[Pin]:
     ]
 
 
-def as_torch(machine: Machine, step: Step) -> Machine:
-    """On which some operations take what torch's kernels take of as many points; the same where there are none."""
-    kernels = TORCH.get(((step.rival or "").partition(" with ")[0], step.tokens), {})
-    program = by_hand.bind(layers=1, tokens=step.tokens, gathers=step.rival == CONTEXT)
-    known = {op.name.partition(".")[2].partition(".")[2]: op for op in program.operations}
-    curves = []
-    for name, by_gpus in kernels.items():
-        op = known[name]
-        points = count_points(op, Box.of_shape(tuple(op.extents.values())).region()).value
-        shared = 0 if any(fnmatchcase(op.name, whole) for whole in WHOLE) else 1
-        measured = sorted((points / gpus**shared, us * 1e-6) for gpus, us in by_gpus.items())
-        curves.append(OperationCurve(program.graph.digest(op), tuple(measured)))
-    return with_paces(machine, lambda pace: replace(pace, operations=tuple(curves)))
+def as_torch(made: Plan, step: Step) -> Machine:
+    """The machine of a plan, on which some operations take what torch's kernels take of a rank's share of the step."""
+    known, curves = TORCH.get((step.rival or "", step.gpus, step.tokens), {}), dict[str, OperationCurve]()
+    for task in made.document.tasks:
+        if isinstance(task, Compute):
+            us = known.get(task.op.partition(".")[2].partition(".")[2])
+            op = made.program.op_by_name[task.op]
+            if us is not None:
+                shards = made.resolved.regions(task.shards)
+                points = max(count_points(op, region).value for region in shards if region)
+                digest = made.program.graph.digest(op)
+                curves[digest] = OperationCurve(digest, ((points, us * 1e-6),))
+    operations = tuple(curves.values())
+    return with_paces(made.machine, lambda pace: replace(pace, operations=operations) if operations else pace)
 
 
 def with_paces(machine: Machine, change: Callable[[Pace], Pace]) -> Machine:
@@ -262,7 +269,7 @@ class Asked:
 
     def run_ms(self) -> float:
         """As people run it."""
-        theirs = as_torch(self.machine, self.step) if self.step.rival is not None else self.machine
+        theirs = as_torch(self.on(self.machine), self.step)
         rested = quicker(theirs, power_share(self.on(theirs)))
         return self.on(rested).document.predicted.makespan_s * 1e3
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
+from math import inf
 
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock, now
@@ -55,6 +56,8 @@ FEW, RUNGS, STARTS, LATER = 20, 6, 3, 150
 OPTIONS = 100
 # A choice is tried in another order, too, if it takes no more of the shortest.
 ABOUT = 1.1
+# Of programs of many operations a choice that no solver made is lowered if it costs no more of the best by the model.
+NEARLY = 1.05
 # An answer is improved beside the shortest if hiding all that it waits for would take that much off.
 HOPE = 0.95
 # A choice proved to be this near to the best is not improved further by the solver.
@@ -301,9 +304,12 @@ class Search:
         few = c.toil <= FEW and not self.translation.lazy
         # What is found by descent is seldom the solver's best, and at times waits for less. Over hosts groups of ranks
         # are looked for from this answer, and found more rarely from such a one.
-        if small and c.crowd == 1 and c.mesh.size <= c.machine.devices_per_host:
+        # Of large programs those are lowered that cost about as much by the model.
+        if c.crowd == 1 and c.mesh.size <= c.machine.devices_per_host:
+            most = inf if small else NEARLY * best.solution.objective
             for choice in takewhile(lambda _: not self._late, unsolved(self)):
-                best = self.shorter(best, self._other(choice, seen, best))
+                if self.costs.of(choice) <= most:
+                    best = self.shorter(best, self._other(choice, seen, best))
         quick = sum(len(self.model.nodes[node].labels) for node in best.choice) <= OPTIONS
         return self.in_less_memory(best, first, seen) if few and (quick or waits) else best
 
