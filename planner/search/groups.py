@@ -75,16 +75,17 @@ def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, belo
     return realised(question, costs, placement, least_seconds(program, costs, apart))
 
 
-def on_one_group(question: Question, best: Found, below: float) -> Found | None:
+def on_one_group(question: Question, best: Found, below: float, known: int = 0) -> Found | None:
     """The shortest plan that takes less than ``below`` seconds with all of the program on one group of ranks, a host or
     more, and the others idle: within a host a mesh that was asked for is what is used. Where the bound lets no plan on
-    so many ranks be that short, none is looked for.
+    so many ranks be that short, none is looked for. ``known``: so many ranks were looked at before.
     """
     if question.objective != "time" or question.pins:
         return None
     program, machine, found = question.program, question.machine, None
     for grouping in groupings(question.mesh, machine):
-        if question.clock.up or not machine.devices_per_host <= grouping.inner.size < question.mesh.size:
+        least = max(machine.devices_per_host, known + 1)
+        if question.clock.up or not least <= grouping.inner.size < question.mesh.size:
             continue
         if not machine.others and lower_bound(program, machine, grouping.inner.size).seconds >= WORTH * below:
             continue

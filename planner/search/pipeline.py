@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import starmap
-from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,9 +22,9 @@ from ..strategy.mesh import Mesh
 from .followers import followed
 from .found import Found
 from .groups import on_one_group, side_by_side
-from .hurried import on_one_host
 from .leaner import NothingFits, answered, explained
 from .meshes import finer_meshes, plain_meshes
+from .one_host import on_one_host
 from .pieces import promising
 from .pipelines import pipelined
 from .question import Question
@@ -56,32 +55,37 @@ class Made:
 
 def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
-    early = on_one_host(question)
-    if early is not None:
-        question.clock.secured = True
+    alone = on_one_host(question)
+    if alone is None:
+        return made_of(*_found(question))
+    question.clock.secured, early = True, alone.found
     try:
-        search, found = _found(question, inf if early is None else early.makespan_s)
+        if alone.suffices(question):
+            early = _on_groups(question, early, early.makespan_s) or early
+        else:
+            search, found = _found(question, early)
+            if found is not early:
+                return made_of(search, found)
     except (Infeasible, TimeLimit):
-        if early is None:
-            raise
-        early = on_one_group(question, early, early.makespan_s) or early
-    else:
-        if early is None or found.makespan_s < early.makespan_s:
-            return made_of(search, found)
+        early = on_one_group(question, early, early.makespan_s, alone.grouping.inner.size) or early
     return Made(with_report(early, None, question.bound, question), question.form)
 
 
-def _found(question: Question, below: float) -> tuple[Search, Found]:
-    """The best plan of all ranks; some on groups of them, where that takes less than ``below`` seconds."""
+def _found(question: Question, early: Found | None = None) -> tuple[Search, Found]:
+    """The best plan of all ranks, or of some of them. ``early``: one on one host that is known."""
     try:
         search, found = answered(question)
     except NothingFits as refused:
         search, found = explained(refused.failures)
-    if question.objective == "time" and WORTH * found.makespan_s <= search.question.bound.seconds:
-        return search, found
-    found = improved(search, search.settled(found))
-    alone = on_one_group(search.question, found, min(below, found.makespan_s)) or found
-    return search, _on_groups(search.question, found, min(below, alone.makespan_s)) or alone
+    whole = question.objective == "time" and WORTH * found.makespan_s <= search.question.bound.seconds
+    if not whole:
+        found = improved(search, search.settled(found))
+    best = early if early is not None and early.makespan_s <= found.makespan_s else found
+    if not whole:
+        known = question.machine.devices_per_host if early is not None and search.question.form is question.form else 0
+        best = on_one_group(search.question, found, best.makespan_s, known) or best
+        best = _on_groups(search.question, found, best.makespan_s) or best
+    return search, best
 
 
 def made_of(search: Search, found: Found) -> Made:

@@ -113,9 +113,17 @@ class Translation:
         several = sum(_pairs(model, flows[0]) for flows in alike) > most
         self.lazy = model.objective == "time" and several and (model.traffic.near or by_pair)
         self.moved = [moved for flows in alike for moved in self._moved(flows)]
-        self.held = [self._held(room) for room in self.rooms]
-        self.exchanged = [self._exchanged(room) for room in self.rooms]
         self._least: tuple[int, Costs] | None = None  # with how many prices were known then
+
+    @cached_property
+    def held(self) -> list[dict[tuple[int, int, int], Ints]]:
+        """By room the bytes of what lies there."""
+        return [self._held(room) for room in self.rooms]
+
+    @cached_property
+    def exchanged(self) -> list[list[_Exchanged]]:
+        """By room the tensors that take another's place."""
+        return [self._exchanged(room) for room in self.rooms]
 
     @property
     def unit(self) -> int:
@@ -266,7 +274,7 @@ class Translation:
                 before = 0 if moved.flows[0].source else exposed
                 uses.append(SupplyUse(span, ((0, 1),), before * prices))
                 uses.append(SupplyUse(span, ((1, 2),), 2 * prices))
-            builder.add_supply(self._supply(moved, prices, uses))
+            builder.add_supply(self.supply(moved, prices, uses))
         return builder.build()
 
     def lean_problem(self) -> AssignmentProblem:
@@ -277,7 +285,7 @@ class Translation:
             builder.add_node(0 * self.work[node], self.model.nodes[node].name)
         self._hold(builder)
         for moved, copies in zip(self.moved, self._copies, strict=True):
-            builder.add_supply(self._supply(moved, 0 * moved.prices, copies))
+            builder.add_supply(self.supply(moved, 0 * moved.prices, copies))
         return builder.build()
 
     def _hold(self, builder: ProblemBuilder) -> None:
@@ -303,7 +311,8 @@ class Translation:
         """By room the number of its first instant."""
         return [k * (len(self.model.instants) + 1) for k in range(len(self.rooms))]
 
-    def _supply(self, moved: Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
+    def supply(self, moved: Moved, prices: Ints, uses: Sequence[SupplyUse] = ()) -> Supply:
+        """Flows that cost the same, at such prices."""
         flow = moved.flows[0]
         readers = tuple(self.number[flow.readers[j][0]] for j in moved.group)
         return Supply(self.number[flow.home], readers, moved.asks, moved.within, prices, tuple(uses))

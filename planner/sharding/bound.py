@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...expr import Read
 from ...program import Operation, Program
@@ -24,9 +26,11 @@ from .forced import forced_seconds
 from .kinds import Kind, Pace, kinds_of, paces_of
 from .spans import dims_of, holds, single, span
 
+Floats = NDArray[np.float64]
+
 COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
 SOON = (0.0, 0.5)  # those that are tried where there is no time for more
-FINE = 24  # thirds taken off the interval around it
+FINE, AMONG = 6, 6  # times that it is then looked for among so many between those beside the best
 STEEP = 2  # a density that rises from next to nothing in equal steps is at most so many times an even one
 
 
@@ -113,8 +117,8 @@ def lower_bound(program: Program, machine: Machine, ranks: int, *, soon: bool = 
     """
     kinds = kinds_of(program, machine, ranks)
     works = _works(program, kinds)
-    best = max(SOON, key=partial(_weighed, works)) if soon else _best_weight(works)
-    weighed = _weighed(works, best)
+    best = _best_of(works, SOON) if soon else _best_weight(works)
+    weighed = float(_weighed(works, np.array([best]))[0])
     crossing = 0.0 if soon else crossing_seconds(program, kinds, machine, ranks)
     moved = max(forced_seconds(program, machine, ranks), crossing)
     # Sums of floats are rounded, in a simulation too.
@@ -129,44 +133,53 @@ def alone_s(program: Program, machine: Machine) -> float:
 
 
 def _best_weight(works: Sequence[_Work]) -> float:
-    """Any weight proves a bound. The best one is looked for among powers of a half, and around the best of these."""
-    tried = {weight: _weighed(works, weight) for weight in (0.0, *(0.5**k for k in range(1, COARSE + 1)))}
-    best = max(tried, key=lambda weight: tried[weight])
-    low, high = best / 2, min(best * 2, 1.0)
+    """Any weight proves a bound. The best one is looked for among powers of a half, and then, ever more finely, between
+    those beside the best.
+    """
+    tried = [0.0, *(0.5**k for k in range(COARSE, 0, -1))]
+    best = _best_of(works, tried)
     for _ in range(FINE if best else 0):
-        one, other = low + (high - low) / 3, high - (high - low) / 3
-        for weight in (one, other):
-            tried[weight] = _weighed(works, weight)
-        low, high = (one, high) if tried[one] < tried[other] else (low, other)
-    return max(tried, key=lambda weight: tried[weight])
+        at = tried.index(best)
+        low, high = tried[max(0, at - 1)], [*tried, 1.0][at + 1]
+        tried = sorted({best, *(low + (high - low) * k / AMONG for k in range(AMONG))})
+        best = _best_of(works, tried)
+    return best
 
 
-def _weighed(works: Sequence[_Work], weight: float) -> float:
-    """The bound with a weight of the chain."""
-    links: dict[int, float] = {}
-    sloped_links: dict[int, float] = {}
-    sloped: list[dict[int, float]] = []
-    load, chains = 0.0, list[float]()
+def _best_of(works: Sequence[_Work], weights: Sequence[float]) -> float:
+    return weights[int(_weighed(works, np.array(weights)).argmax())]
+
+
+def _weighed(works: Sequence[_Work], weights: Floats) -> Floats:
+    """The bounds with these weights of the chain."""
+    nothing = np.zeros(len(weights))
+    links: dict[int, Floats] = {}
+    sloped_links: dict[int, Floats] = {}
+    sloped: list[dict[int, Floats]] = []
+    load, chains, longest = 0.0, list[Floats](), nothing
     triangles = any(work.cost.triangle for work in works)
     for work in works:
         cost = work.cost
-        load += cost.whole + cost.idle if cost.whole else 0.0
+        if not cost.whole:
+            chains.append(nothing)
+            sloped.append({})
+            continue
+        load += cost.whole + cost.idle
         if id(cost) not in links:
-            links[id(cost)] = cost.link(weight)
-        before = max((chains[k] for k in work.before), default=0.0)
-        before = max(before, weight * work.starts)
-        chains.append(before + links[id(cost)] if cost.whole else 0.0)
-        if triangles and cost.whole and id(cost) not in sloped_links:
-            sloped_links[id(cost)] = cost.sloped_link(weight)
-        slopes = work.slopes if triangles and cost.whole else {}
-        sloped.append(
-            {
-                axis: sloped_links[id(cost)] + max((sloped[k].get(at, 0.0) for k, at in before), default=0.0)
-                for axis, before in slopes.items()
-            }
-        )
-    every = (*chains, *(seconds for ends in sloped for seconds in ends.values()))
-    return (1 - weight) * load + max(every, default=0.0)
+            links[id(cost)] = np.array([cost.link(weight) for weight in weights.tolist()])
+            if triangles:
+                sloped_links[id(cost)] = np.array([cost.sloped_link(weight) for weight in weights.tolist()])
+        chains.append(_longest([weights * work.starts, *(chains[k] for k in work.before)]) + links[id(cost)])
+        denser = work.slopes.items() if triangles else ()
+        before = {axis: [sloped[k].get(at, nothing) for k, at in where] for axis, where in denser}
+        sloped.append({axis: _longest([nothing, *some]) + sloped_links[id(cost)] for axis, some in before.items()})
+        longest = _longest([longest, chains[-1], *sloped[-1].values()])
+    return (1 - weights) * load + longest
+
+
+def _longest(some: Sequence[Floats]) -> Floats:
+    """By weight."""
+    return some[0] if len(some) == 1 else np.maximum.reduce(some)
 
 
 def _costs(program: Program, kinds: Sequence[Kind]) -> dict[str, _Cost]:

@@ -36,14 +36,14 @@ def _levels(machine: Machine, ranks: int) -> list[tuple[int, float]]:
     found, size = [(1, 0.0)], 1
     for _, wider in machine.reaches:
         scopes = {scope for scope, reach in machine.reaches if reach >= wider}
-        starts = [_least(link) for link in machine.links if link.scope in scopes]
+        starts = [least_start(link) for link in machine.links if link.scope in scopes]
         if size < ranks and wider > size and starts:
             found.append((min(wider, ranks), min(starts)))
         size = wider
     return found
 
 
-def _least(link: Link) -> float:
+def least_start(link: Link) -> float:
     """Of any transfer that moves something."""
     return min([link.latency_s, *(curve.seconds(0) for curve in link.curve)])
 
@@ -94,7 +94,10 @@ class _Stretches:
                 sums[start] += seconds if self.before[k] >> start & 1 else 0.0
             for place, axes in operands:
                 name = op.operands[place]
-                needed[name] = max(needed.get(name, axes), axes, key=lambda each: _order(program, name, each))
+                if name not in needed:
+                    needed[name] = axes
+                elif needed[name] != axes:
+                    needed[name] = max(needed[name], axes, key=lambda each: _order(program, name, each))
         yield -1, every
         yield from sums.items()
 

@@ -10,7 +10,7 @@ from .answer import (
     ShareCertificate,
     SplitCertificate,
 )
-from .outlook import Outlook, outlook
+from .outlook import Outlook, least_cost, outlook
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
 from .solve import solve
 from .supply import Supply, SupplyUse
@@ -31,6 +31,7 @@ __all__ = [
     "SplitCertificate",
     "Supply",
     "SupplyUse",
+    "least_cost",
     "outlook",
     "solve",
 ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .dominance import undominated
 from .eliminate import affordable
+from .factors import TooWide
 from .first import first_choices
 from .lagrange import Relaxation, examine
 from .places import places_of
@@ -70,6 +71,16 @@ def outlook(
         whole.append(every)
     named = tuple(tuple(mine[s] for mine, s in zip(kept, choice, strict=True)) for choice in choices)
     return Outlook(relaxation.bound, tuple(whole), named, loose=not relaxation.whole)
+
+
+def least_cost(problem: AssignmentProblem, most_work: int) -> int | None:
+    """What every choice costs at least, by one elimination; None where that would go through more entries."""
+    try:
+        relaxation = Relaxation.of(places_of(problem), most_work)
+    except TooWide:
+        return None
+    relaxation.begin()
+    return relaxation.bound
 
 
 def _fitting(relaxation: Relaxation) -> list[tuple[int, ...]]:
