@@ -21,7 +21,7 @@ _SCOPES = ("island", "host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
 # Fields that are there where they say something.
 _MACHINE_MORE, _LINK_MORE, _PACE_MORE = ("devices_per_island", "others"), ("shared_by",), ("shapes",)
-_OWN_MORE = ("start_s",)
+_CURVE_MORE = {"operations": ("start_s",), "shapes": ("window",)}
 _DEVICE_MORE, _WORKSPACE = ("workspaces",), ("kernel", "nbytes", "of_result")
 
 
@@ -249,7 +249,7 @@ def _pace_faults(pace: object, at: str) -> Iterator[str]:
         every = pace.get(name, [])
         curves = [curve for curve in every if isinstance(curve, Mapping)]
         for k, curve in enumerate(every):
-            yield from _fields(curve, (*keys, *held), f"{at}.{name}[{k}]", _OWN_MORE if name == "operations" else ())
+            yield from _fields(curve, (*keys, *held), f"{at}.{name}[{k}]", _CURVE_MORE.get(name, ()))
         for k, curve in enumerate(curves):
             here = f"{at}.{name}[{k}]"
             yield from _texts(curve, keys, here)
@@ -260,7 +260,8 @@ def _pace_faults(pace: object, at: str) -> Iterator[str]:
                 if name == "shapes"
                 else _points_faults(curve.get("points"), f"{here}.points")
             )
-        yield from _named_once([tuple(str(curve.get(key)) for key in keys) for curve in curves], f"{at}.{name}")
+        apart = (*keys, "window")
+        yield from _named_once([tuple(str(curve.get(key)) for key in apart) for curve in curves], f"{at}.{name}")
 
 
 def _points_faults(points: object, at: str) -> Iterator[str]:

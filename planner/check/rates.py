@@ -52,7 +52,7 @@ class Rates:
         self.start_s = float(device["launch_overhead_s"] if pace is None else pace["start_s"])
         self._copies = pace["copy"] if pace is not None else []
         self._curves = {} if pace is None else {(c["kernel"], c["dtype"]): c["points"] for c in pace["curves"]}
-        self._shapes = {} if pace is None else {(s["kernel"], s["dtype"]): s for s in pace.get("shapes", [])}
+        self._shapes = [] if pace is None else sorted(pace.get("shapes", []), key=lambda table: table.get("window", 0))
         measured = [] if pace is None else pace["operations"]
         self._own = {one["operation"]: one["points"] for one in measured}
         self._own_starts = {one["operation"]: float(one["start_s"]) for one in measured if "start_s" in one}
@@ -94,15 +94,15 @@ class Rates:
         kernel, dtype, counting = _class(op), _dtype(op, program), -(-points // op.idle)
         arithmetic = seconds_at(self._curve(kernel, dtype), float(counting * _flops(op)))
         copied = seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
-        table = self._shapes.get((kernel, dtype)) or self._shapes.get((kernel, AS_WIDE.get(dtype, dtype)))
-        shaped = 0.0
-        if table is not None and not shapes.few_queries(op):
-            shape = shapes.of(op, kernel, counting, touched)
-            known = shape is not None and (kernel != "conv" or shape[-1] <= table["folded"][-1])
-            shaped = shapes.seconds(table, shape) if shape is not None and known else 0.0
+        tables = self._tables(kernel, dtype) or self._tables(kernel, AS_WIDE.get(dtype, dtype))
+        shaped = shapes.seconds_of(tables, op, counting, touched) if tables and not shapes.few_queries(op) else 0.0
         places = _places(op) if kernel in ("elementwise", "reduce") else 0
         reading = seconds_at(self._curves["read", dtype], counting * places) if self._reads(dtype, places) else 0.0
         return max(arithmetic, copied, shaped, reading)
+
+    def _tables(self, kernel: str, dtype: str) -> list[Mapping[str, Any]]:
+        """Of shapes, those for smaller windows first."""
+        return [table for table in self._shapes if (table["kernel"], table["dtype"]) == (kernel, dtype)]
 
     def _reads(self, dtype: str, places: int) -> bool:
         """Whether it was measured what reading several elements of one operand takes, and points do."""

@@ -38,11 +38,22 @@ def of(op: Operation, kernel: str, points: int, touched: Sequence[int]) -> Shape
 
 
 def _of_windows(op: Operation, points: int, touched: Sequence[int]) -> Shape | None:
-    """Outputs, channels out and elements of a window, of a convolution whose three tensors share no dimension.
+    """Outputs, channels out and elements of a window, of a convolution whose three tensors share no dimension."""
+    found = _windowed(op)
+    if found is None:
+        return None
+    filters, result, _ = found
+    sizes = dict(zip((op.output, *op.operands), touched, strict=True))
+    outputs = points / sizes[filters]
+    wide = sizes[result] / outputs
+    return outputs, wide, sizes[filters] / wide
+
+
+def _windowed(op: Operation) -> tuple[str, str, int] | None:
+    """The tensors of filters and of results, and the places of a window.
 
     Every point is one element of the filter tensor at one output; which tensor that is shows in where the taps are.
     """
-    names = (op.output, *op.operands)
     having = {op.output: [row.dims for row in op.write]}
     having |= {read.tensor: [row.dims for row in read.index] for read in op.reads}
     if len(having) != 3 or len(op.reads) != 2:
@@ -57,12 +68,8 @@ def _of_windows(op: Operation, points: int, touched: Sequence[int]) -> Shape | N
     at, tapped = swept & every[op.output], swept & every[factor]
     if not at or not tapped or at & tapped or at | tapped != swept:
         return None
-    fewer = prod(op.extents[name] for name in at) < prod(op.extents[name] for name in tapped)
-    filters, result = (op.output, factor) if fewer else (factor, op.output)
-    sizes = dict(zip(names, touched, strict=True))
-    outputs = points / sizes[filters]
-    wide = sizes[result] / outputs
-    return outputs, wide, sizes[filters] / wide
+    outputs, taps = (prod(op.extents[name] for name in names) for names in (at, tapped))
+    return (op.output, factor, outputs) if outputs < taps else (factor, op.output, taps)
 
 
 def few_queries(op: Operation) -> bool:
@@ -73,6 +80,28 @@ def few_queries(op: Operation) -> bool:
     _, keys, *_ = op.reads
     known = {name for row in keys.index for name in row.dims}
     return prod(dim.extent for dim in kept if dim.name not in known) <= 4
+
+
+def seconds_of(tables: Sequence[Mapping[str, Any]], op: Operation, points: int, touched: Sequence[int]) -> float:
+    """Beyond the start of a task, by the tables of its class, those for smaller windows first; 0 where they say nothing
+    of it, as of convolutions with groups, and of more channels than were measured.
+    """
+    conv = tables[0]["kernel"] == "conv"
+    shape, found = of(op, tables[0]["kernel"], points, touched), _windowed(op) if conv else None
+    if shape is None:
+        return 0.0
+    places, (outputs, wide, folded) = 0 if found is None else found[2], shape
+    windows = [table.get("window", 0) for table in tables]
+    above = next((k for k, window in enumerate(windows) if window >= places), len(tables) - 1)
+    if not conv or not above or windows[above] <= places:
+        parts = [(1.0, tables[above], folded)]
+    else:
+        share = (places - windows[above - 1]) / (windows[above] - windows[above - 1])
+        weighed = ((1 - share, above - 1), (share, above))
+        parts = [(part, tables[k], folded / places * windows[k]) for part, k in weighed]
+    if conv and any(depth > table["folded"][-1] for _, table, depth in parts):
+        return 0.0
+    return sum(part * seconds(table, (outputs, wide, depth)) for part, table, depth in parts)
 
 
 def seconds(table: Mapping[str, Any], shape: Shape) -> float:
@@ -110,7 +139,10 @@ def _planes(values: Sequence[float], count: int) -> list[Sequence[float]]:
 
 
 def faults(table: Mapping[str, Any], at: str) -> Iterator[str]:
-    """Sizes that increase, and as many seconds as there are shapes, which fall along no axis."""
+    """Sizes that increase, and as many seconds as there are shapes, which fall along no axis but of convolutions."""
+    window = table.get("window", 0)
+    if type(window) is not int or not 0 <= window < 1 << 62:
+        yield f"{at}.window is not a whole number"
     lengths = []
     for name in AXES:
         axis = table.get(name)
@@ -123,7 +155,7 @@ def faults(table: Mapping[str, Any], at: str) -> Iterator[str]:
     found = known if isinstance(known, list) and len(known) == prod(lengths) else []
     if not found or not all(type(each) in (int, float) and 0 < each < 1e300 for each in found):
         yield f"{at}.seconds are not {prod(lengths)} numbers above 0"
-    elif not _rises(lengths, found):
+    elif table.get("kernel") != "conv" and not _rises(lengths, found):
         yield f"{at}.seconds fall along an axis"
 
 

@@ -8,7 +8,7 @@ from math import log2
 
 from ...errors import close_match
 from .errors import MachineError
-from .shapes import ShapeTable
+from .shapes import Between, ShapeTable, about
 from .timing import Points, Timing
 
 KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
@@ -158,12 +158,14 @@ class DeviceModel:
                 return Timing.at_rate(known[candidate] * 1e12)
         return Timing.at_rate(self.ops_per_s(kernel, dtype))
 
-    def shaped(self, kernel: str, dtype: str, ranks: int) -> ShapeTable | None:
+    def shaped(self, kernel: str, dtype: str, ranks: int, places: int = 0) -> ShapeTable | Between | None:
         """Seconds of a kernel class in this very dtype, or else in one of as many bits, by the shape of a task; None
-        where shapes were not measured."""
+        where shapes were not measured. ``places``: of a window, of convolutions.
+        """
         pace = self.pace(ranks)
-        tables = {} if pace is None else {(table.kernel, table.dtype): table for table in pace.shapes}
-        return tables.get((kernel, dtype)) or tables.get((kernel, _TWINS.get(dtype, dtype)))
+        tables = [] if pace is None else [table for table in pace.shapes if table.kernel == kernel]
+        mine = [table for table in tables if table.dtype == dtype]
+        return about(mine or [table for table in tables if table.dtype == _TWINS.get(dtype, dtype)], places)
 
     def reading(self, dtype: str, ranks: int) -> Timing | None:
         """Seconds over elements of this very dtype that points read in several places; None where not measured."""

@@ -13,8 +13,8 @@ from .machine import Machine
 def machine_to_json(machine: Machine) -> dict[str, Any]:
     """Nested dicts and lists; `machine_from_json` gives an equal machine back.
 
-    What few machines have (islands, shared links, several kinds of devices, shapes, workspaces, starts of single
-    operations) is left out where it is not there.
+    What few machines have (islands, shared links, several kinds of devices, shapes, workspaces, windows, starts of
+    single operations) is left out where it is not there.
     """
     found = dict(msgspec.to_builtins(machine))
     _leave_out(found, devices_per_island=0, others=[])
@@ -23,6 +23,8 @@ def machine_to_json(machine: Machine) -> dict[str, Any]:
     for device in (found["device"], *(other["device"] for other in found.get("others", ()))):
         _leave_out(device, workspaces=[])
         for pace in device["paces"]:
+            for table in pace["shapes"]:
+                _leave_out(table, window=0)
             _leave_out(pace, shapes=[])
             for own in pace["operations"]:
                 _leave_out(own, start_s=None)

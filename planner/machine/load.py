@@ -166,8 +166,8 @@ def _pace(table: TomlTable) -> Pace:
     table.close()
     classes = [(curve.kernel, curve.dtype) for curve in pace.curves]
     names = [curve.operation for curve in pace.operations]
-    shaped = [(found.kernel, found.dtype) for found in pace.shapes]
-    kernels, shapes = ([f"{kernel}.{dtype}" for kernel, dtype in each] for each in (classes, shaped))
+    kernels = [f"{kernel}.{dtype}" for kernel, dtype in classes]
+    shapes = [f"{found.kernel}.{found.dtype}" + f".{found.window}" * bool(found.window) for found in pace.shapes]
     for key, named in (("curves", kernels), ("operations", names), ("shapes", shapes)):
         if len(set(named)) < len(named):
             raise table.error(key, "one curve each", named)
@@ -185,7 +185,8 @@ def _shapes(table: TomlTable) -> ShapeTable:
     kernel, dtype = table.choice("kernel", SHAPED), table.choice("dtype", tuple(DTYPES))
     rows, columns, folded = (table.sizes(key) for key in ("rows", "columns", "folded"))
     seconds = tuple(us * 1e-6 for us in table.numbers("us", len(rows) * len(columns) * len(folded)))
-    found = ShapeTable(kernel, dtype, rows, columns, folded, seconds)
+    window = table.integer("window", least=1) if "window" in table else 0
+    found = ShapeTable(kernel, dtype, rows, columns, folded, seconds, window)
     table.close()
     fall = found.fall()
     if fall is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -13,12 +14,14 @@ SHAPED = ("matmul", "conv", "attention")
 @dataclass(frozen=True, slots=True)
 class ShapeTable:
     """A measured kernel class in a dtype: `seconds` beyond the start of a task of every shape of a grid, those of the
-    last axis next to one another. Sizes increase along an axis, and along none seconds fall.
+    last axis next to one another. Sizes increase along an axis, and along none seconds fall, but of convolutions:
+    a library may have a quicker kernel for more channels, and zeros in their place are not for nothing.
 
     Of a product `rows` are the longer of its two sides, taken together over a batch, `columns` the shorter one, and
     `folded` the dimension that is summed. Of attention `rows` are the queries of all heads, `columns` the keys that a
     query sees, and `folded` the elements of a head's record. Of a convolution `rows` are the places of its result,
-    `columns` the channels out and `folded` the elements of a window in all channels in.
+    `columns` the channels out and `folded` the elements of a window in all channels in; ``window``: the places of the
+    windows that were measured, 0 of anything else.
     """
 
     kernel: str
@@ -27,6 +30,7 @@ class ShapeTable:
     columns: tuple[int, ...]
     folded: tuple[int, ...]
     seconds: tuple[float, ...]
+    window: int = 0
 
     def at(self, rows: float, columns: float, folded: float) -> float:
         """Linear along each axis between sizes that were measured, flat below the first, at the last one's rate beyond
@@ -55,7 +59,10 @@ class ShapeTable:
         return found
 
     def fall(self) -> tuple[int, int, int] | None:
-        """A shape of the grid that takes less than one that is smaller along one axis; None where there is no such."""
+        """A shape of the grid that takes less than one that is smaller along one axis, where none may; None where there
+        is no such."""
+        if self.kernel == "conv":
+            return None
         _, wide, deep = map(len, self.axes)
         strides = (wide * deep, deep, 1)
         for place, shape in enumerate(product(*(range(len(sizes)) for sizes in self.axes))):
@@ -67,6 +74,37 @@ class ShapeTable:
     @property
     def axes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         return self.rows, self.columns, self.folded
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Convolutions of windows between those of two tables: of as many channels seconds are linear in its ``places``."""
+
+    lower: ShapeTable
+    upper: ShapeTable
+    places: int
+
+    def at(self, rows: float, columns: float, folded: float) -> float:
+        share = (self.places - self.lower.window) / (self.upper.window - self.lower.window)
+        first, second = (table.at(rows, columns, self._folded(table, folded)) for table in (self.lower, self.upper))
+        return (1 - share) * first + share * second
+
+    def covers(self, folded: float) -> bool:
+        return all(table.covers(self._folded(table, folded)) for table in (self.lower, self.upper))
+
+    def _folded(self, table: ShapeTable, folded: float) -> float:
+        """Of as many channels in the table's windows."""
+        return folded / self.places * table.window
+
+
+def about(tables: Sequence[ShapeTable], places: int) -> ShapeTable | Between | None:
+    """Of the tables of a class and dtype the one for windows of so many places, or the two around it; None of none."""
+    known = sorted(tables, key=lambda table: table.window)
+    lower = [table for table in known if table.window <= places] or known[:1]
+    upper = [table for table in known if table.window >= places] or known[-1:]
+    if not known or lower[-1] is upper[0] or lower[-1].window >= upper[0].window:
+        return lower[-1] if known else None
+    return Between(lower[-1], upper[0], places)
 
 
 def _between(sizes: tuple[int, ...], size: float) -> list[tuple[int, float]]:

@@ -126,6 +126,8 @@ def _shapes(table: ShapeTable) -> Iterator[str]:
     yield "[[device.at_work.shapes]]"
     yield _entry("kernel", table.kernel)
     yield _entry("dtype", table.dtype)
+    if table.window:
+        yield _entry("window", table.window)
     for key, sizes in zip(("rows", "columns", "folded"), table.axes, strict=True):
         yield f"{key} = [{', '.join(map(str, sizes))}]"
     yield "us = ["

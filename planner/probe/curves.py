@@ -14,15 +14,15 @@ from ..interface import Plan
 from ..machine import READ, Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
 from ..machine.shapes import SHAPED
 from ..simulate import Prices
-from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, places_per_point, task_shape
+from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, places_per_point, task_shape, window_places
 from .shapes import Shape, lower_envelope, table_of
-from .sizes import Grid
+from .sizes import Grid, TableName
 from .times import TaskTimes
 
 EXPLAINED = 1.3  # times of copying its bytes: a task that takes more has more to do
 LEAST_S = 1e-9  # what is no quicker than a start still takes some time
 Sample = tuple[float, float]
-NO_GRIDS: Mapping[tuple[str, str], Grid] = {}
+NO_GRIDS: Mapping[TableName, Grid] = {}
 
 
 class Shard(NamedTuple):
@@ -64,7 +64,7 @@ def _shape(op: Operation, points: int, read: Mapping[str, int], written: int) ->
     return rows, columns, folded
 
 
-def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] = NO_GRIDS) -> Pace:
+def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[TableName, Grid] = NO_GRIDS) -> Pace:
     """The pace of so many ranks as the plan has: one task's start is what the quickest of all takes.
 
     A task that takes about as long as copying its bytes says nothing of arithmetic: it counts for its class where the
@@ -73,7 +73,7 @@ def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] 
     done = list(shards(plan, times))
     start = min(shard.seconds for shard in done)
     copied, classes = list[Sample](), dict[tuple[str, str], list[tuple[Sample, int]]]()
-    shaped: dict[tuple[str, str], dict[Shape, float]] = {}
+    shaped: dict[TableName, dict[Shape, float]] = {}
     for _, op, points, nbytes, seconds, shape in done:
         beyond, flops = max(LEAST_S, seconds - start), flops_per_point(op)
         kernel, dtype = kernel_class(op), compute_dtype(op, plan.program)
@@ -85,14 +85,15 @@ def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] 
         else:
             classes.setdefault((kernel, dtype), []).append(((float(points * flops), beyond), nbytes))
             if shape is not None:
-                shaped.setdefault((kernel, dtype), {})[shape] = beyond
+                shaped.setdefault((kernel, dtype, window_places(op)), {})[shape] = beyond
     copies = monotone(copied)
-    tables = {key: table_of(*key, grid, shaped.get(key, {})) for key, grid in sorted(grids.items())}
+    tables = [table_of(key[0], key[1], grid, shaped.get(key, {})) for key, grid in sorted(grids.items())]
+    shapes = tuple(table for table in tables if table is not None)
+    known = {(table.kernel, table.dtype) for table in shapes}
     curves = tuple(
-        WorkCurve(*key, lower_envelope([s for s, _ in found]) if tables.get(key) else monotone(_telling(found, copies)))
+        WorkCurve(*key, lower_envelope([s for s, _ in found]) if key in known else monotone(_telling(found, copies)))
         for key, found in sorted(classes.items())
     )
-    shapes = tuple(table for table in tables.values() if table is not None)
     return Pace(len(plan.document.devices), start, copies, curves, shapes=shapes)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import product
+from math import isqrt
 
 import tapestry as tp
 from tapestry import Tensor, anyfloat
 
 from ...program import Pin, Program
-from .sizes import PLACES, SIDE, TAPS, WINDOW, Sizes
+from .sizes import PLACES, SIDE, WINDOW, Grid, Sizes
 
 AXIS = "mesh0"
 GROUPED = 4  # heads of queries that share keys, where shapes are measured
@@ -184,12 +185,17 @@ def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
         with tp.name(f"y{side}c{channels}"):
             image = _given("x", dtype, r=ranks, y=side, x=side, c=channels)
             yield window(image, _given("w", dtype, p=WINDOW, q=WINDOW, c=channels, d=channels))
-    grid = sizes.layers.get(dtype)
-    for rows, d, folded in product(*grid.axes) if grid is not None else ():
-        c, read = folded // TAPS, SIDE + WINDOW - 1
-        with tp.name(f"n{rows // PLACES}c{c}d{d}"):
+    for grid in sizes.layers.get(dtype, ()):
+        yield from _layers(ranks, grid, dtype)
+
+
+def _layers(ranks: int, grid: Grid, dtype: str) -> Iterator[Tensor]:
+    side = isqrt(grid.window)
+    for rows, d, folded in product(*grid.axes):
+        c, read = folded // grid.window, SIDE + side - 1
+        with tp.name(f"n{rows // PLACES}c{c}d{d}p{side}"):
             images = _given("x", dtype, r=ranks, n=rows // PLACES, y=read, x=read, c=c)
-            yield layer(images, _given("w", dtype, p=WINDOW, q=WINDOW, c=c, d=d))
+            yield layer(images, _given("w", dtype, p=side, q=side, c=c, d=d))
 
 
 def _elements(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:

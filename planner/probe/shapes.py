@@ -11,37 +11,32 @@ from .sizes import Grid
 Shape = tuple[int, int, int]
 
 
-FILLED = ("conv",)
-"""Classes of which a task takes no longer than a larger one does, which it is with zeros around: of these one size may
-be slow, and the next one not."""
-
-
 def table_of(kernel: str, dtype: str, grid: Grid, measured: Mapping[Shape, float]) -> ShapeTable | None:
     """Of a class and dtype, where every shape of the grid was measured, or the one with rows and columns exchanged.
 
-    Seconds of a shape are no less than those of any that is smaller along an axis, as more work is never quicker; of
-    classes in `FILLED` they are no more than those of any that is larger.
+    Seconds of a shape are no less than those of any that is smaller along an axis, as more work is never quicker; but
+    of convolutions, of which a library may have a quicker kernel for more channels, they are what was measured.
     """
     shapes = list(product(*grid.axes))
     found = {shape: measured.get(shape) or measured.get((shape[1], shape[0], shape[2])) for shape in shapes}
     rising: dict[Shape, float] = {}
-    towards, most = (1, min) if kernel in FILLED else (-1, max)
-    for shape in shapes[::-towards]:
+    for shape in shapes:
         seconds = found[shape]
         if seconds is None:
             return None
-        rising[shape] = most([seconds, *(rising[other] for other in _beside(shape, grid, towards))])
-    return ShapeTable(kernel, dtype, *grid.axes, tuple(rising[shape] for shape in shapes))
+        below = () if kernel == "conv" else (rising[other] for other in _below(shape, grid))
+        rising[shape] = max([seconds, *below])
+    return ShapeTable(kernel, dtype, *grid.axes, tuple(rising[shape] for shape in shapes), grid.window)
 
 
-def _beside(shape: Shape, grid: Grid, towards: int) -> list[Shape]:
-    """The next larger (1) or smaller (-1) shape along each axis."""
+def _below(shape: Shape, grid: Grid) -> list[Shape]:
+    """The next smaller shape along each axis."""
     found = []
     for axis, sizes in enumerate(grid.axes):
-        place = sizes.index(shape[axis]) + towards
-        if 0 <= place < len(sizes):
+        place = sizes.index(shape[axis])
+        if place:
             other = [*shape]
-            other[axis] = sizes[place]
+            other[axis] = sizes[place - 1]
             found.append((other[0], other[1], other[2]))
     return found
 

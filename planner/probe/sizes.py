@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-WINDOW, SIDE = 3, 28  # of the images and windows of layers
-PLACES, TAPS = SIDE**2, WINDOW**2  # of a result of one image, and of a window
+WINDOW, SIDE = 3, 28  # of the images and their windows; of layers the side of a result
+PLACES = SIDE**2  # of a result of one image
+
+
+TableName = tuple[str, str, int]
+"""Kernel class, dtype, and places of a window, 0 of what has none."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,12 @@ class Heads:
 
 @dataclass(frozen=True)
 class Grid:
-    """Shapes that are measured, each size with each (see `ShapeTable`)."""
+    """Shapes that are measured, each size with each (see `ShapeTable`). ``window``: places of one, of convolutions."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     folded: tuple[int, ...]
+    window: int = 0
 
     @property
     def axes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -42,7 +47,7 @@ class Sizes:
     which rows and columns are the same sizes; ``seen``: of attention, queries of a head, keys that each sees,
     causally where so few can be seen so, and widths. ``windows``: sides of images of which every element is read with
     those around it. ``layers``: shapes of convolutions by dtype, of which rows are multiples of
-    `PLACES` and what is folded of `TAPS`.
+    `PLACES` and what is folded of a square window's places.
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -58,7 +63,7 @@ class Sizes:
     shapes: Mapping[str, Grid] = field(default_factory=dict)
     seen: Grid | None = None
     windows: tuple[int, ...] = ()
-    layers: Mapping[str, Grid] = field(default_factory=dict)
+    layers: Mapping[str, tuple[Grid, ...]] = field(default_factory=dict)
 
     def products_of(self, dtype: str) -> list[tuple[int, int, int]]:
         """All (m, k, n) that are measured, the smallest first: of two with their sides exchanged one."""
@@ -67,10 +72,10 @@ class Sizes:
         return sorted({*self.products, *shapes}, key=lambda shape: (shape[0] * shape[1] * shape[2], shape))
 
     @property
-    def grids(self) -> dict[tuple[str, str], Grid]:
-        """The shapes of products and of convolutions by their class and dtype."""
-        classes = {"matmul": self.shapes, "conv": self.layers}
-        found = {(kernel, dtype): grid for kernel, grids in classes.items() for dtype, grid in grids.items()}
+    def grids(self) -> dict[TableName, Grid]:
+        """The shapes of products and of convolutions by their class, dtype and window."""
+        found = {("matmul", dtype, 0): grid for dtype, grid in self.shapes.items()}
+        found |= {("conv", dtype, grid.window): grid for dtype, grids in self.layers.items() for grid in grids}
         return found if self.coarse is None else found | self.coarse.grids
 
     @property
@@ -108,7 +113,11 @@ _HEADS = Heads(32, 128, "bf16", causal=True)
 _SIDES, _DEPTHS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384), (64, 256, 1024, 4096, 16384)
 _SIDES_F32, _DEPTHS_F32 = (16, 64, 256, 1024, 4096), (64, 256, 1024, 4096)
 _DEGREE = 64
-_LAYERS = Grid((2 * PLACES, 128 * PLACES), (16, 64, 256), tuple(TAPS * c for c in (2, 3, 4, 8, 16, 32, 64)))
+_CHANNELS = {3: (2, 3, 4, 8, 16, 32, 64), 5: (3, 8, 16, 64), 7: (3, 8, 16, 64), 11: (3, 8, 16)}  # by sides of windows
+_LAYERS = tuple(
+    Grid((2 * PLACES, 128 * PLACES), (16, 64, 256), tuple(side**2 * c for c in channels), side**2)
+    for side, channels in _CHANNELS.items()
+)
 _COARSE = Sizes(
     products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096)),
     elements=(1 << 10, 1 << 20, 1 << 25),
@@ -136,7 +145,7 @@ GPU = Sizes(
     degree=_DEGREE,
     coarse=_COARSE,
     windows=(64, 512, 4096),
-    layers=dict.fromkeys(("bf16", "f32"), _LAYERS),
+    layers={"bf16": _LAYERS, "f32": _LAYERS[:1]},
     shapes={"bf16": Grid(_SIDES, _SIDES, _DEPTHS), "f32": Grid(_SIDES_F32, _SIDES_F32, _DEPTHS_F32)},
     seen=Grid((128, 512, 1024, 4096, 16384), (256, 1024, 4096, 16384), (64, 128)),
 )  # fmt: skip

@@ -139,7 +139,7 @@ def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ran
     reading = device.reading(dtype, ranks) if places else None
     if reading is not None:
         found.append(Roof(reading.seconds(float(counting * places))))
-    table = device.shaped(kernel, dtype, ranks)
+    table = device.shaped(kernel, dtype, ranks, window_places(op))
     if table is not None and not few_queries(op):
         shape = task_shape(op, counting, {name: image.region.size for name, image in reads.items()}, written.size)
         if shape is not None and table.covers(shape[-1]):
@@ -174,6 +174,12 @@ def task_shape(op: Operation, points: int, reads: Mapping[str, int], written: in
         return None if found is None else found.shape(points, reads, written)
     largest = max(1, *reads.values())
     return largest * written / points, points / largest, points / written
+
+
+def window_places(op: Operation) -> int:
+    """Of a dense convolution; 0 of anything else."""
+    found = windows(op) if kernel_class(op) == "conv" else None
+    return 0 if found is None else found.places
 
 
 def compute_dtype(op: Operation, program: Program) -> str:

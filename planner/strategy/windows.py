@@ -20,11 +20,12 @@ from ...program import Operation
 class Windows:
     """A sum of products of two tensors, one of which, the image, is read in windows along axes of the other.
 
-    ``weights``: what is written are the filters, and what is folded places of a result.
+    ``weights``: what is written are the filters, and what is folded places of a result. ``places``: of a window.
     """
 
     other: str
     weights: bool
+    places: int
 
     def shape(self, points: int, reads: Mapping[str, int], written: int) -> tuple[float, float, float]:
         """Places of the result, channels out, and elements of a window in all channels in, of a task that reads and
@@ -48,5 +49,5 @@ def windows(op: Operation) -> Windows | None:
         folded, kept = along & set(op.reduce_dims), along - set(op.reduce_dims)
         if folded and kept and folded <= known and not kept & known and not seen & known & written:
             outputs, taps = (prod(op.extents[name] for name in names) for names in (kept, folded))
-            return Windows(other.tensor, weights=outputs < taps)
+            return Windows(other.tensor, weights=outputs < taps, places=min(outputs, taps))
     return None

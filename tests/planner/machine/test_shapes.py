@@ -92,6 +92,19 @@ def test_a_written_table_is_read_again(tmp_path: Path) -> None:
     assert machine_toml(load_machine(path)) == machine_toml(measured(TABLE))
 
 
+def test_convolutions_have_a_table_for_each_size_of_window(tmp_path: Path) -> None:
+    path, tables = tmp_path / "mine.toml", [replace(TABLE, kernel="conv", window=places) for places in (9, 25)]
+    text = machine_toml(measured(*tables))
+    path.write_text(text, encoding="utf-8")
+    read = load_machine(path)
+    assert machine_toml(read) == text
+    assert read.device.shaped("conv", "f32", 1, 25) == read.device.paces[0].shapes[1]
+    assert [table.get("window") for table in machine_to_json(read)["device"]["paces"][0]["shapes"]] == [9, 25]
+    path.write_text(text.replace("window = 25", "window = 9"), encoding="utf-8")
+    with pytest.raises(MachineError, match="one curve each"):
+        load_machine(path)
+
+
 def test_a_machine_without_tables_is_embedded_as_before() -> None:
     assert "shapes" not in machine_to_json(measured())["device"]["paces"][0]
 
@@ -257,4 +270,31 @@ def test_windows_take_no_less_than_reading_their_elements() -> None:
     made = plan(smooth.bind(n=50, m=10), machine, mesh=(1,), time_limit=600)
     (event,) = made.simulate().events
     assert event.end_s - event.start_s == pytest.approx(2e-3 + 2e-6)  # 1,500 elements
+    assert made.check().ok
+
+
+# Images, side of the result, channels in and out, window, stride -> microseconds with channels last and first.
+FIRST = {
+    (32, 112, 3, 64, 7, 2): (221.3, 300.6),
+    (64, 56, 3, 96, 4, 4): (126.4, 107.0),
+    (64, 55, 3, 64, 11, 4): (284.2, 342.3),
+    (16, 56, 4, 128, 7, 2): (61.9, 127.5),
+    (8, 64, 12, 48, 5, 2): (28.6, 35.3),
+}
+
+
+@pytest.mark.parametrize("layer", FIRST)
+def test_first_layers_that_no_table_has_are_predicted_about_as_measured(layer: tuple[int, ...]) -> None:
+    """On one H200, in bf16; the mean of both orders."""
+    n, side, c, k, r, stride = layer
+    seen = stride * (side - 1) + r
+
+    @tp.program
+    def net() -> Tensor:
+        images, w = tp.param("x", "bf16", (n, c, seen, seen)), tp.param("w", "bf16", (k, c, r, r))
+        return tp.conv2d(images, w, stride=stride)
+
+    made = plan(net.bind(), "h200x8", mesh=(1,), time_limit=600)
+    last, first = FIRST[layer]
+    assert made.document.predicted.makespan_s == pytest.approx((last * first) ** 0.5 * 1e-6, rel=0.25)
     assert made.check().ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -27,15 +28,14 @@ def test_a_table_never_falls_and_says_no_less_than_was_measured(seconds: list[fl
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=8, max_size=8))
-def test_a_table_of_what_zeros_make_larger_says_no_more_than_was_measured(seconds: list[float]) -> None:
+def test_a_table_of_convolutions_says_what_was_measured(seconds: list[float]) -> None:
+    """A library may have a quicker kernel for more channels."""
     measured = dict(zip(product(*GRID.axes), seconds, strict=True))
-    table = table_of("conv", "f32", GRID, measured)
+    table = table_of("conv", "f32", replace(GRID, window=9), measured)
     assert table is not None
-    assert table.fall() is None
+    assert table.window == 9
     for shape, took in measured.items():
-        larger = [each for other, each in measured.items() if all(a <= b for a, b in zip(shape, other, strict=True))]
-        assert table.at(*shape) == pytest.approx(min(larger))
-        assert table.at(*shape) <= took * (1 + 1e-12)
+        assert table.at(*shape) == took
 
 
 def test_times_that_rise_stay_what_they_are() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.planner.check import shapes as checked
-from tapestry.planner.strategy.cost import kernel_class, task_shape, touched
+from tapestry.planner.machine import ShapeTable
+from tapestry.planner.machine.shapes import about
+from tapestry.planner.strategy.cost import kernel_class, task_shape, touched, window_places
 from tapestry.program import Operation, Program
 from tapestry.space import Box
 
@@ -80,6 +84,48 @@ def test_a_convolution_and_its_gradients_have_the_channels_that_they_were_given(
             assert planned == pytest.approx((n * layer.p**2, k, c * r**2))
         elif name == "dx":  # of which a part may be left out that no window reaches
             assert planned[1:] == pytest.approx((c, k * r**2))
+
+
+def tables(windows: Sequence[int], seconds: Sequence[float]) -> tuple[ShapeTable, ...]:
+    """Of two shapes each: of 1 and of 6 channels in."""
+    every = zip(windows, pairwise(seconds), strict=False)
+    return tuple(ShapeTable("conv", "f32", (8,), (4,), (w, 6 * w), both, w) for w, both in every)
+
+
+@given(
+    LAYERS, st.sets(st.integers(1, 16), min_size=1, max_size=3), st.lists(st.floats(1e-6, 1), min_size=4, max_size=4)
+)
+def test_windows_between_those_of_tables_are_priced_alike_by_planner_and_checker(
+    layer: Layer, windows: set[int], seconds: list[float]
+) -> None:
+    """Of as many channels, linear in the places of a window; nothing is said of more channels than were measured."""
+    program, made = layer.program(), tables(sorted(windows), seconds)
+    raw = [msgspec.to_builtins(table) for table in made]
+    for op in program.operations:
+        if kernel_class(op) == "conv":
+            shape, listed = shapes(op, program), about(made, window_places(op))
+            assert isinstance(shape[0], tuple)
+            assert listed is not None
+            shard = touched(op, program, Box.of_shape(tuple(op.extents.values())).region())
+            sizes = [shard.written.size, *(shard.reads[name].region.size for name in op.operands)]
+            expected = listed.at(*shape[0]) if listed.covers(shape[0][-1]) else 0.0
+            assert checked.seconds_of(raw, op, shard.points, sizes) == pytest.approx(expected)
+
+
+def test_windows_between_two_tables_take_a_share_of_each() -> None:
+    small, large = (
+        ShapeTable("conv", "f32", (8,), (4,), (w, 2 * w), both, w) for w, both in ((9, (1, 2)), (25, (5, 3)))
+    )
+    assert about([large, small], 9) is small
+    assert about([large, small], 4) is small
+    assert about([large, small], 49) is large
+    found = about([large, small], 13)
+    assert found is not None
+    assert found.at(8, 4, 13) == pytest.approx(0.75 * 1 + 0.25 * 5)
+    assert found.at(8, 4, 26) == pytest.approx(0.75 * 2 + 0.25 * 3)
+    assert found.covers(26)
+    assert not found.covers(27)
+    assert about([], 9) is None
 
 
 @tp.op
