@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from ...convolution import convolution
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.cuts import Block
@@ -89,6 +90,7 @@ class Followers:
     along: Carried
     count: int
     _known: dict[tuple[str, tuple[float, ...]], tuple[Strategy, tuple[Piece, ...]]] = field(default_factory=dict)
+    _seconds: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     @property
     def question(self) -> Question:
@@ -116,20 +118,51 @@ class Followers:
                     break
         if seconds >= below / WORTH:
             return None
-        made = self.lowered(best, seconds)
+        best, least = self.shortest(best)
+        made = self.lowered(best, least)
         return made if made.makespan_s < WORTH * below and made.candidate.peak <= self.question.capacity else None
+
+    def shortest(self, ends: tuple[int, ...]) -> tuple[tuple[int, ...], float]:
+        """The ends of two pieces of which list scheduling says the shortest run, and its seconds; else these ends, and
+        an equal share of the work, less than which no run takes.
+
+        Ends are looked at outwards from those given. Once the group whose piece grows would compute for as long as the
+        shortest run takes, all ends beyond take longer: a task over more points takes no less.
+        """
+        equal = sum(self.costs.seconds(op, 0) for op in self.program.operations) / self.count
+        modelled = any(convolution(op, self.program) is not None for op in self.program.operations)
+        if self.count > 2 or modelled or self.costs.inner.solution.status != "optimal":
+            return ends, equal
+        best, seconds = ends, self.seconds(ends)
+        for step, group in ((1, 0), (-1, 1)):
+            end = ends[1] + step
+            while 0 < end < GRAIN and self._alone((0, end, GRAIN), group) < seconds:
+                if self.question.clock.up:
+                    return best, equal
+                other = (0, end, GRAIN)
+                if (other_s := self.seconds(other)) < seconds:
+                    best, seconds = other, other_s
+                end += step
+        return best, seconds
+
+    def lowered(self, ends: tuple[int, ...], least: float) -> Found:
+        """The plan with such pieces, of which none of the kind takes less than so many seconds by list scheduling."""
+        seconds = self.seconds(ends)
+        candidate = best_candidate(self.question, self.decisions(ends), seconds)
+        objective, bound = (round(each * TIE * PICO) for each in (seconds, min(least, seconds)))
+        return Found(candidate, {}, Solution("optimal" if bound == objective else "feasible", {}, objective, bound))
 
     def seconds(self, ends: tuple[int, ...]) -> float:
         """Of the run by list scheduling, with pieces that end so many parts from the start."""
-        decisions = self.decisions(ends)
-        return listed(self.program, decisions, self.question.pricing, self.question.layouts).seconds
+        if ends not in self._seconds:
+            decisions = self.decisions(ends)
+            self._seconds[ends] = listed(self.program, decisions, self.question.pricing, self.question.layouts).seconds
+        return self._seconds[ends]
 
-    def lowered(self, ends: tuple[int, ...], seconds: float) -> Found:
-        """The plan with such pieces. No plan of the kind takes less than an equal share of the work."""
-        candidate = best_candidate(self.question, self.decisions(ends), seconds)
-        objective = round(seconds * TIE * PICO)
-        least = sum(self.costs.seconds(op, 0) for op in self.program.operations) / self.count
-        return Found(candidate, {}, Solution("feasible", {}, objective, min(objective, round(least * TIE * PICO))))
+    def _alone(self, ends: tuple[int, ...], group: int) -> float:
+        """Seconds that a group computes for, at least."""
+        made = (self.made(op, ends) for op in self.program.operations)
+        return sum(max(each.slowest for each in pieces[group]) for _, pieces in made if pieces)
 
     def decisions(self, ends: tuple[int, ...]) -> Decisions:
         """Spelled out: what is resident lies on all groups as on one, an input where it is read first."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.planner import Plan, plan
 from tapestry.planner.format import Compute, Resolved, Transfer
+from tapestry.planner.lowering.order import listed
 from tapestry.planner.machine import Machine
-from tapestry.planner.search.followers import followed
+from tapestry.planner.search.followers import GRAIN, Followers, followed
 from tapestry.planner.search.found import Found
 from tapestry.planner.search.leaner import answered
 from tapestry.planner.search.question import Question
 from tapestry.planner.search.report import with_prediction
+from tapestry.planner.sharding.model import PICO, TIE
 from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 from tapestry.reference import evaluate
@@ -71,6 +74,44 @@ def test_a_host_follows_another_through_causal_layers() -> None:
         if isinstance(task, Transfer):
             assert not any(message.src >= 2 > message.dst for message in resolved.messages(task))
     runs(made)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[Followers]:
+    """What is looked at, by how many groups there are."""
+    search, seen = Followers.found, list[Followers]()
+
+    def noted(self: Followers, below: float) -> Found | None:
+        seen.append(self)
+        return search(self, below)
+
+    monkeypatch.setattr(Followers, "found", noted)
+    return seen
+
+
+@pytest.mark.parametrize(("tokens", "between"), [(32, 0.02), (64, 0.01), (64, 0.05), (96, 0.02)])
+def test_of_two_pieces_no_others_are_listed_shorter(tokens: int, between: float, tried: list[Followers]) -> None:
+    """What is proved optimal is the shortest of all ends that there are, each listed."""
+    question, _, found = found_for(grouped.bind(t=tokens, d=64, layers=2), hosts(between=between), (2, 2))
+    assert found is not None
+    assert found.solution.status == "optimal"
+    every = [
+        listed(question.program, tried[0].decisions((0, end, GRAIN)), question.pricing, question.layouts).seconds
+        for end in range(1, GRAIN)
+    ]
+    assert found.solution.objective == found.solution.bound == round(min(every) * TIE * PICO)
+
+
+def test_of_more_pieces_an_equal_share_of_the_work_is_the_bound(tried: list[Followers]) -> None:
+    _, _, two = found_for(grouped.bind(t=64, d=64), hosts(4), (4, 2))
+    assert two is not None
+    three = next(each for each in tried if each.count == 3)
+    ends = (0, 10, 20, GRAIN)
+    found, least = three.shortest(ends)
+    assert found == ends
+    assert least < three.seconds(ends)
+    made = three.lowered(found, least)
+    assert made.solution.status == "feasible"
 
 
 def test_what_is_folded_over_a_batch_is_not_followed() -> None:
