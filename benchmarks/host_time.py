@@ -1,6 +1,7 @@
 """Host time of one convolution layer through torch: what the processor spends until the GPU has its work.
 
     python benchmarks/host_time.py [--json results.json]
+    TAPESTRY_NATIVE=off python benchmarks/host_time.py
 
 Needs a GPU and torch; takes less than a minute. Prints microseconds a call, torch's own layer beside ours, for one
 3 x 3 layer of 64 channels in groups of 8 on [8, 64, 28, 28] and a depthwise one. The GPU is waited for between rounds,
@@ -149,11 +150,28 @@ def forward_and_backward(case: Case) -> None:
     case.note("layer forward + backward", training(case.theirs, case), training(case.ours, case))
 
 
+def operators(case: Case) -> None:
+    """Those of torch.compile's graphs, as such graphs call them, with an f32 filter."""
+    from tapestry.kernels.torch_geometry import packed
+    from tapestry.kernels.torch_operators import gradients, lowered
+
+    number = packed((1, 1), (case.filter_size // 2,) * 4, (1, 1))
+    x, w, dy = case.x.detach(), case.ours.weight.detach(), case.dy
+    with torch.no_grad():
+        for what, taps in (("", w), (", f32 filter", w.float())):
+            case.note(f"graph's forward{what}", None, lambda w=taps: lowered(x, w, None, number, case.groups))
+            case.note(f"graph's gradients{what}", None, lambda w=taps: gradients(x, dy, w, number, case.groups))
+
+
 def autocast(case: Case) -> None:
     """The same from f32 parameters and input."""
     from copy import deepcopy
 
     theirs, ours = deepcopy(case.theirs).float(), deepcopy(case.ours).float()
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        case.note("autocast forward", lambda: theirs(case.x), lambda: ours(case.x))
+    with torch.autocast("cuda", torch.bfloat16):
+        case.note("autocast forward, recorded", lambda: theirs(case.x), lambda: ours(case.x))
     x = case.x.detach().float().requires_grad_()
 
     def step(layer: nn.Module) -> Callable[[], None]:
@@ -168,14 +186,20 @@ def autocast(case: Case) -> None:
     case.note("autocast forward + backward", step(theirs), step(ours))
 
 
-PARTS = (first_work_of_a_thread, values, double_backward, direct, forward, forward_and_backward, autocast)
+PARTS = (
+    first_work_of_a_thread, values, double_backward, direct, forward, forward_and_backward, operators, autocast,
+)  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="where the figures go too")
     path, failed, begun = parser.parse_args().json, 0, perf_counter()
+    from tapestry.kernels import torch_native
+
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, µs a call on the host", flush=True)
+    native = torch_native.wait()
+    print(f"native calls: {native}, after {perf_counter() - begun:.0f} s", flush=True)
     cases = []
     for settings in (("width 8", 64, 8, 3), ("depthwise", 64, 64, 3)):
         case = Case(*settings)

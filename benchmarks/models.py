@@ -111,9 +111,12 @@ class Measurement:
         torch.cuda.empty_cache()
 
     def met(self) -> None:
-        """What is asked once for each layer is known: cuDNN's algorithms, and kernels of ours."""
+        """What is asked once for each layer is known: cuDNN's algorithms, and kernels of ours; so is the extension."""
         import torch
 
+        from tapestry.kernels import torch_native
+
+        self.case["native"] = torch_native.wait()
         try:
             for step in self._training().values():
                 step()

@@ -32,16 +32,20 @@ Pair = int | Sequence[int]
 
 
 class Again(NamedTuple):
-    """A call that was made before: its launches, and what gives the current stream."""
+    """A call that was made before: its launches, what gives the current stream, and what repeats them without Python.
+
+    That is a function of a stream which returns 0, or the error of a launch that was refused.
+    """
 
     steps: prepare.Steps
     current: Callable[[], int]
+    repeat: Callable[[int], int] | None
 
     def run(self, stream: object) -> None:
         """Launch it once more."""
         queue = self.current() if stream is None else stream_pointer(stream)
-        for prepared in self.steps.launches:
-            prepared.launch(queue)
+        if self.repeat is None or self.repeat(queue):
+            self.steps.run(queue)
 
 
 _prepared: dict[Hashable, Again] = {}
@@ -77,7 +81,15 @@ def remember(key: Hashable, steps: prepare.Steps, like: DeviceArray) -> None:
         return
     if len(_prepared) >= prepare.REMEMBERED:
         _prepared.pop(next(iter(_prepared)), None)
-    _prepared[key] = Again(steps, current_stream(like))
+    _prepared[key] = Again(steps, current_stream(like), _repeated(steps) if like.framework == "torch" else None)
+
+
+def _repeated(steps: prepare.Steps) -> Callable[[int], int] | None:
+    """What repeats calls of torch tensors, once the extension is there; arrays have other keys from then on."""
+    from . import torch_native
+
+    torch_native.begin()
+    return torch_native.repeated(steps.launches)
 
 
 def conv2d(

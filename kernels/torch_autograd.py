@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import torch_calls, torch_operators
 from .torch_calls import Plan
-from .torch_geometry import Geometry, Ints
+from .torch_geometry import Geometry, Ints, unpacked
 
 _torch: Any = torch  # what is not typed by torch
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -102,15 +102,35 @@ class _Forward(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias, *_ = ctx.needs_input_grad
-        geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
         db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
-        if to_x and to_w and not torch.is_grad_enabled() and plain(x, dy, taps):
-            return *torch_calls.gradients(x, dy, taps, geometry, w.dtype, ctx.plan), db, None, None, None
-        if ctx.taps is not None and torch.is_grad_enabled():
-            taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
-        dx = input_gradient(dy, taps, x.shape, geometry) if to_x else None
-        dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
-        return dx, dw, db, None, None, None
+        return *_gradients(x, dy, w, ctx.taps, ctx.geometry, (to_x, to_w), ctx.plan), db, None, None, None
+
+
+def _gradients(
+    x: Tensor,
+    dy: Tensor,
+    w: Tensor,
+    lowered: Tensor | None,
+    geometry: Geometry,
+    wanted: tuple[bool, bool],
+    plan: Plan | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of x and w where they are wanted; differentiable. `lowered` is w as it was brought to x's type."""
+    taps = w if lowered is None else lowered
+    if all(wanted) and not torch.is_grad_enabled() and plain(x, dy, taps):
+        return torch_calls.gradients(x, dy, taps, geometry, w.dtype, plan)
+    if lowered is not None and torch.is_grad_enabled():
+        taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
+    dx = input_gradient(dy, taps, x.shape, geometry) if wanted[0] else None
+    dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if wanted[1] else None
+    return dx, dw
+
+
+def backward_of(
+    x: Tensor, dy: Tensor, w: Tensor, lowered: Tensor | None, moved: int, groups: int, to_x: bool, to_w: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The same as the extension asks for it."""
+    return _gradients(x, dy, w, lowered, unpacked(moved, groups), (to_x, to_w), None)
 
 
 # `Function.apply` without its look at transforms, of which `plain` knows that there are none.

@@ -14,12 +14,12 @@ Passes that cuDNN is predicted to be faster at are left to it (`cost/cudnn.py`),
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import torch_library
+from . import torch_library, torch_native
 from .convolution import prepare
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
@@ -29,7 +29,7 @@ from .runtime.array import DeviceArray, array
 from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
 from .torch_geometry import Geometry, Ints
-from .torch_operands import dense, is_wide, rows, wide
+from .torch_operands import Result, dense, is_wide, rows, wide
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans
@@ -44,27 +44,6 @@ def compile_in_background(on: bool = True) -> None:
     _background = on
 
 
-class _Result(NamedTuple):
-    """What to allocate: the arguments of `torch.empty_strided`, fewer where the type is an operand's."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def like(cls, tensor: Tensor, shape: Ints, dtype: torch.dtype | None = None) -> _Result:
-        """Channels-last, on the device of `tensor` and, unless another is given, of its type."""
-        a, b, y, x = (int(extent) for extent in shape)
-        return cls((a, b, y, x), (b * y * x, 1, x * b, b), dtype or tensor.dtype, tensor.device)
-
-    def allocated(self, like: Tensor) -> Tensor:
-        """On the device of `like`."""
-        if like.dtype is self.dtype:
-            return like.new_empty_strided(self.shape, self.strides)
-        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
-
-
 class Plan:
     """One kind of call: its problem, its result, which operands are copied first, and its launches.
 
@@ -73,10 +52,11 @@ class Plan:
     """
 
     __slots__ = (
-        "_backward", "choice", "copied", "device", "launches", "left", "pairs", "problem", "result", "workspace",
+        "_backward", "_told", "choice", "copied", "device", "launches", "left", "pairs", "problem", "result",
+        "workspace",
     )  # fmt: skip
 
-    def __init__(self, problem: ConvolutionProblem, what: Pass, result: _Result, operands: Sequence[Tensor]) -> None:
+    def __init__(self, problem: ConvolutionProblem, what: Pass, result: Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
         copied = tuple(not rows(tensor).is_contiguous() for tensor in operands)
         self.copied = copied if any(copied) else ()
@@ -87,6 +67,16 @@ class Plan:
         self.workspace = 0
         self.pairs: dict[Hashable, _Pair] = {}
         self._backward: bool | None = None
+        self._told: set[tuple[bool, int]] = set()
+
+    def tell(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, geometry: Geometry) -> None:
+        """Have the extension make forward passes of such operands from here on, if it is there."""
+        told = (bias is not None, w.data_ptr() & ALIGNED)
+        if torch_native.convolve is None or told in self._told or self.copied:
+            return
+        if bias is None or is_wide(bias):
+            self._told.add(told)
+            torch_native.learn_forward(x, w, bias, out, geometry, self.launches[bias is not None])
 
     def left_entirely(self, operand: Tensor, recorded: bool) -> bool:
         """Whether cuDNN makes a forward pass, of `operand` and others, and where it is `recorded` both gradients."""
@@ -131,8 +121,10 @@ _plans: dict[tuple[Any, ...], Plan] = {}
 
 def _planned(key: tuple[Any, ...], make: Callable[[], Plan]) -> Plan:
     """The plan of a key that is not known yet."""
+    torch_native.begin()
     if len(_plans) >= REMEMBERED:
         _plans.clear()
+        torch_native.forget()
     made = _plans[key] = make()
     return made
 
@@ -164,10 +156,12 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, plan:
     if not plan.copied and (known := plan.launches.get(bias is not None)) is not None:
         if bias is None:
             known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
+            plan.tell(x, w, bias, out, geometry)
             return out
         if bias.get_device() == plan.device and is_wide(bias):
             addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), bias.data_ptr())
             known.run(addresses, torch_stream(plan.device))
+            plan.tell(x, w, bias, out, geometry)
             return out
     given = copied(plan, x, w)
     if bias is None:
@@ -176,7 +170,10 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, plan:
         operands = (*given, out, wide(bias, x))
         ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
     x, w = given
-    return out if ready else torch_library.forward(x, w, bias, *geometry)
+    if not ready:
+        return torch_library.forward(x, w, bias, *geometry)
+    plan.tell(x, w, bias, out, geometry)
+    return out
 
 
 def _forward_steps(plan: Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
@@ -243,6 +240,7 @@ def gradients(
         return dx, dw.to(dtype)
     made = pair.run(x, dy, w)
     if made is not None:
+        pair.tell((x, dy, w), made, geometry)
         return made
     return input_gradient(dy, w, x.shape, geometry), filter_gradient(x, dy, w.shape, geometry, dtype)
 
@@ -250,7 +248,7 @@ def gradients(
 class _Pair:
     """Both gradients of one kind of call: their launches, one behind the other, are told addresses at once."""
 
-    __slots__ = ("apart", "device", "launches", "left", "to_w", "to_x")
+    __slots__ = ("_told", "apart", "device", "launches", "left", "to_w", "to_x")
 
     def __init__(self, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> None:
         self.to_x = _input_gradient_plan(dy, w, x.shape, geometry)
@@ -259,6 +257,14 @@ class _Pair:
         self.apart = any(plan.left or plan.copied for plan in (self.to_x, self.to_w))
         self.device: int = x.get_device()
         self.launches: moving.Launches | None = None
+        self._told: set[int] = set()
+
+    def tell(self, operands: tuple[Tensor, Tensor, Tensor], made: tuple[Tensor, Tensor], geometry: Geometry) -> None:
+        """Have the extension make such calls of x, dy, w from here on, if it is there."""
+        told = operands[2].data_ptr() & ALIGNED
+        if torch_native.convolve is not None and told not in self._told and self.launches is not None:
+            self._told.add(told)
+            torch_native.learn_gradients(operands, made, self.to_w.workspace, geometry, self.launches)
 
     def run(self, x: Tensor, dy: Tensor, w: Tensor) -> tuple[Tensor, Tensor] | None:
         """The gradients; None where each is to be computed by itself."""
@@ -322,12 +328,12 @@ def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
 def _forward_plan(x: Tensor, w: Tensor, geometry: Geometry) -> Plan:
     problem = _problem(x.shape, w.shape, geometry, x, w)
     n, p, q, k = problem.output_shape
-    return Plan(problem, "forward", _Result.like(x, (n, k, p, q)), (x, w))
+    return Plan(problem, "forward", Result.like(x, (n, k, p, q)), (x, w))
 
 
 def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Plan:
     problem = _problem(shape, w.shape, geometry, dy, w)
-    return Plan(problem, "input_gradient", _Result.like(dy, shape), (dy, w))
+    return Plan(problem, "input_gradient", Result.like(dy, shape), (dy, w))
 
 
 def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> Plan:
@@ -335,7 +341,7 @@ def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry
         expected = f"{x.dtype} or torch.float32"
         raise BadConvolution("the type of a filter's gradient", where="conv2d", expected=expected, came=str(dtype))
     problem = _problem(x.shape, shape, geometry, x, dy)
-    plan = Plan(problem, "weight_gradient", _Result.like(x, shape, dtype), (x, dy))
+    plan = Plan(problem, "weight_gradient", Result.like(x, shape, dtype), (x, dy))
     if plan.left:
         return plan
     given, other = copied(plan, x, dy)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import torch_autograd, torch_calls
+from . import torch_autograd, torch_calls, torch_native
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER
 from .convolution.recipes import PASSES
 from .errors import WrongValue
 from .torch_calls import DTYPES
-from .torch_geometry import Geometry, Ints, geometry_of, known_geometry
+from .torch_geometry import Geometry, Ints, geometry_of, known_geometry, packed
 from .torch_operators import forward
 
 CUDNN_WIDTH = 128  # channels a group from which cuDNN was faster in all passes on an H200, 2026-11-22
@@ -43,6 +43,8 @@ def conv2d(
         geometry = known_geometry(stride, padding, dilation, groups, w.shape[2:])
     except TypeError:  # a list is no key
         geometry = geometry_of(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
+    if (known := torch_native.tried(x, w, bias, packed(*geometry[:3]), groups)) is not None:
+        return known
     lowered = torch.is_autocast_enabled("cuda")
     if lowered:
         dtype = torch.get_autocast_dtype("cuda")
@@ -53,17 +55,24 @@ def conv2d(
 class GroupedConv2d(nn.Conv2d):
     """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too)."""
 
-    _moved: Geometry | None = None  # what stride, padding, dilation and groups say together, once it was asked for
+    # What stride, padding, dilation and groups say together, once it was asked for, and the number it is packed in.
+    _moved: Geometry | None = None
+    _number: int | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Geometry._fields:
             self.__dict__.pop("_moved", None)
+            self.__dict__.pop("_number", None)
         super().__setattr__(name, value)
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]; other types and devices go to torch's own convolution."""
-        if not torch.compiler.is_compiling() and (result := self._eager(input)) is not None:
-            return result
+        if not torch.compiler.is_compiling():
+            parameters = self._parameters  # each attribute of a module that is a parameter takes a microsecond to find
+            weight, bias = parameters.get("weight"), parameters.get("bias")
+            result = torch_native.tried(input, weight, bias, self._number, self.groups)
+            if result is not None or (result := self._eager(input, weight, bias)) is not None:
+                return result
         if not _computed_here(input):
             return super().forward(input)
         batch = input if input.dim() == 4 else input.unsqueeze(0)
@@ -78,10 +87,8 @@ class GroupedConv2d(nn.Conv2d):
         )
         return result if input.dim() == 4 else result.squeeze(0)
 
-    def _eager(self, x: Tensor) -> Tensor | None:
-        """The same where nothing is traced, in the least time on the host; None for what takes the long way."""
-        parameters = self._parameters  # each attribute of a module that is a parameter takes a microsecond to find
-        weight, bias = parameters.get("weight"), parameters.get("bias")
+    def _eager(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
+        """The same where nothing is traced, in the least time of Python; None for what takes the long way."""
         if weight is None or x.dim() != 4 or not torch_autograd.plain(x, weight):
             return None
         lowered = torch.is_autocast_enabled("cuda")
@@ -91,6 +98,7 @@ class GroupedConv2d(nn.Conv2d):
         if self._moved is None:
             steps = (self.stride, self.padding, self.dilation, self.groups)
             self._moved = geometry_of(*steps, (weight.shape[2], weight.shape[3]))
+            self._number = packed(*self._moved[:3])
         plan = torch_calls.planned(x, weight, self._moved, dtype if lowered else None)
         if plan.left and plan.left_entirely(x, torch.is_grad_enabled()):
             return super().forward(x)  # torch gets there in less time by itself

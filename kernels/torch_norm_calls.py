@@ -6,6 +6,7 @@ passes through torch's dispatcher but what allocates.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from . import torch_native
 from .normalization import batch_norm, stretches
 from .normalization.batch_norm import TOLD_BY_RESULT, Gradients, NormKind, Operands, Remembered
 from .normalization.stretches import Launch
@@ -47,7 +49,7 @@ class Compilable(Protocol):
 class _Plan:
     """One kind of call: its cut, its launches, once they are prepared, and the plan of its gradient."""
 
-    __slots__ = ("cut", "device", "gradient", "kind", "launches", "momentum")
+    __slots__ = ("cut", "device", "gradient", "kind", "launches", "momentum", "told")
 
     def __init__(self, x: Tensor, norm: Norm, residual: bool, momentum: float | None) -> None:
         """`momentum` is None in that of a gradient."""
@@ -55,7 +57,7 @@ class _Plan:
 
         activation = norm.activation
         rows, channels = x.numel() // x.shape[1], x.shape[1]
-        self.momentum = momentum
+        self.momentum, self.told = momentum, False
         self.device: int = x.get_device()
         self.kind = NormKind.of(channels, DTYPES[x.dtype], activation, residual)
         room = stretches.RESIDENTS * properties(self.device).sms
@@ -74,6 +76,13 @@ class _Plan:
                 addresses,
             )
         self.launches.run(addresses, stream)
+
+    def is_news(self, given: Sequence[Tensor | None], taken: Sequence[Tensor | None]) -> bool:
+        """Whether the extension is to be told of this call now: it takes what was `given` as it is."""
+        if self.told or torch_native.convolve is None or any(a is not b for a, b in zip(given, taken, strict=True)):
+            return False
+        self.told = True
+        return True
 
     def _described(self, at: Sequence[int], epsilon: float) -> Sequence[Launch]:
         """The launches, of addresses that are 0 for what is not there."""
@@ -101,6 +110,7 @@ def prepared(kind: Compilable, launches: Sequence[Launch], device: int) -> list[
 
 _plans: dict[tuple[Any, ...], _Plan] = {}
 _rooms: dict[tuple[int, int], Tensor] = {}  # what calls on a stream work in, one after another
+_settings: dict[int, tuple[float, str]] = {}
 _turn = threading.Lock()  # nobody's launches come between those of a call: they share what they work in
 _capturing = _torch._C._cuda_isCurrentStreamCapturing
 
@@ -108,13 +118,15 @@ _capturing = _torch._C._cuda_isCurrentStreamCapturing
 def plan_of(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> _Plan:
     """The plan of a call and of its gradient."""
     weight, bias, epsilon, activation = norm
-    momentum = 0.0 if running is None else -1.0 if running.momentum is None else float(running.momentum)
+    momentum = 0.0 if running is None else momentum_of(running.momentum)
     there = (residual is None, weight is None, bias is None, running is None)
     key = (x.shape, x.dtype, x.get_device(), there, momentum, epsilon, activation)
     plan = _plans.get(key)
     if plan is None:
+        torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
+            torch_native.forget_norms()
         plan = _plans[key] = _Plan(x, norm, residual is not None, momentum)
     return plan
 
@@ -139,7 +151,7 @@ def _spread(absent: Sequence[bool], addresses: Sequence[int]) -> list[int]:
 
 def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> tuple[Tensor, Tensor, _Plan]:
     """(y, [mean, biased variance], the plan); what is remembered is brought up to date."""
-    plan = plan_of(x, residual, norm, running)
+    plan, given = plan_of(x, residual, norm, running), (x, residual)
     x, residual = fetchable(x), None if residual is None else fetchable(residual)
     stream, y = torch_stream(plan.device), torch.empty_like(x)
     statistics = x.new_empty((2, plan.cut.channels), dtype=torch.float32)
@@ -147,6 +159,9 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
     with _turn:
         room = _room(plan, stream)
         plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
+    if plan.is_news(given, (x, residual)):
+        call = (x, residual, norm.weight, norm.bias, mean, setting_of(*norm[2:]), plan.momentum)
+        torch_native.learn_norm(call, plan.cut.workspace, plan.launches)
     return y, statistics, plan
 
 
@@ -158,7 +173,7 @@ def gradient(
     `other` is the residual or, where the derivative is known from that, y; None too where nothing comes behind. The
     plan is that of the call.
     """
-    plan = plan.gradient
+    plan, given = plan.gradient, (x, dy, other)
     x, dy, other = fetchable(x), fetchable(dy), None if other is None else fetchable(other)
     stream, channels, dx = torch_stream(plan.device), plan.cut.channels, torch.empty_like(x)
     to_weight, to_bias = statistics.new_empty(channels), statistics.new_empty(channels)
@@ -166,7 +181,30 @@ def gradient(
     with _turn:
         made = (dx, to_weight, to_bias, _room(plan, stream))
         plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
+    if plan.is_news(given, (x, dy, other)):
+        call = (x, other, norm.weight, norm.bias, setting_of(*norm[2:]))
+        torch_native.learn_norm_gradient(call, plan.cut.workspace, plan.launches)
     return dx, to_weight, to_bias, passed
+
+
+def momentum_of(momentum: float | None) -> float:
+    """As the kernels take it, of a layer that remembers: a negative one is the mean over all batches."""
+    return -1.0 if momentum is None else float(momentum)
+
+
+@functools.cache
+def setting_of(epsilon: float, activation: str) -> int:
+    """A number for both, as the extension takes it: its lowest bits say whether there is an activation, and whether its
+    derivative is known from its result.
+    """
+    number = len(_settings) << 2 | (activation in TOLD_BY_RESULT) << 1 | (activation != "")
+    _settings[number] = (epsilon, activation)
+    return number
+
+
+def norm_of(setting: int, weight: Tensor | None, bias: Tensor | None) -> Norm:
+    """A norm of what a number was made for."""
+    return Norm(weight, bias, *_settings[setting])
 
 
 def fetchable(x: Tensor) -> Tensor:

@@ -134,15 +134,29 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
         x, other, statistics, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():  # what is asked for may be a derivative of this, which the operator refuses
-            *made, passed = gradient_operator(x, dy, other, statistics, weight, bias, *ctx.settings)
-        else:
-            norm = Norm(weight, bias, *ctx.settings)
-            *made, passed = torch_norm_calls.gradient(ctx.plan, x, dy, other, statistics, norm)
-        dx, to_weight, to_bias = made
+        norm = Norm(weight, bias, *ctx.settings)
+        dx, to_weight, to_bias, passed = _gradients(ctx.plan, x, dy, other, statistics, norm)
         to_residual = None if not ctx.with_residual else dy if other is None else passed
         given = (None if weight is None else to_weight, None if bias is None else to_bias)
         return dx, to_residual, *given, None, None
+
+
+def _gradients(
+    plan: Any, x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    if torch.is_grad_enabled():  # what is asked for may be a derivative of this, which the operator refuses
+        made: tuple[Tensor, Tensor, Tensor, Tensor] = gradient_operator(x, dy, other, statistics, *norm)
+        return made
+    return torch_norm_calls.gradient(plan, x, dy, other, statistics, norm)
+
+
+def norm_backward_of(
+    x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, weight: Tensor | None, bias: Tensor | None,
+    setting: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """The gradients of x, weight, bias and a residual as the extension asks for them."""
+    norm = torch_norm_calls.norm_of(setting, weight, bias)
+    return _gradients(torch_norm_calls.plan_of(x, other, norm, None), x, dy, other, statistics, norm)
 
 
 # `Function.apply` without its look at transforms, of which callers know that there are none.

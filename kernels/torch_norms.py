@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from . import torch_autograd, torch_norm_calls, torch_norm_operators
+from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operators
 from .normalization.batch_norm import NormKind
 from .torch_norm_calls import Running
 from .torch_norm_library import Norm
@@ -70,6 +70,10 @@ class NormAct2d(nn.BatchNorm2d):
         """The same by the kernels; None where that is torch's."""
         parameters, buffers = self._parameters, self._buffers
         weight, bias = parameters["weight"], parameters["bias"]
+        if torch_native.norm is not None and self.activation is not None and not torch.compiler.is_compiling():
+            made = self._native(torch_native.norm, x, residual, weight, bias)
+            if made is not None:
+                return made
         if self.activation is None or not _fits(x, residual, weight, bias):
             return None
         norm, running = Norm(weight, bias, self.eps, self.activation), None
@@ -85,6 +89,21 @@ class NormAct2d(nn.BatchNorm2d):
         if not plain or (known is not None and known.get_device() != x.get_device()):
             return None
         return torch_norm_operators.direct(x, residual, norm, running)
+
+    def _native(
+        self,
+        norm: Callable[..., Tensor | None],
+        x: Tensor,
+        residual: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+    ) -> Tensor | None:
+        """By the extension, where it knows the call."""
+        setting, buffers = torch_norm_calls.setting_of(self.eps, self.activation or ""), self._buffers
+        if not (self.training and self.track_running_stats):
+            return norm(x, residual, weight, bias, None, None, None, setting, 0.0)
+        known = (buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"])
+        return norm(x, residual, weight, bias, *known, setting, torch_norm_calls.momentum_of(self.momentum))
 
     def _traced(self, x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor | None:
         """By the operator, and what is remembered by torch's."""

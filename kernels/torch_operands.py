@@ -1,11 +1,14 @@
-"""Operands of convolutions as the kernels take them: rows, dense ones, and what is added to channels."""
+"""Operands of convolutions as the kernels take them: rows, dense ones, what is added to channels; and results."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .convolution.problem import BadConvolution
+from .torch_geometry import Ints
 
 ADDED = (torch.float32, torch.float16, torch.bfloat16)  # types of a bias
 
@@ -34,3 +37,24 @@ def wide(bias: Tensor, x: Tensor) -> Tensor:
         expected = "torch.float32, torch.float16 or torch.bfloat16"
         raise BadConvolution("the type of the bias on CUDA", where="conv2d", expected=expected, came=str(bias.dtype))
     return bias.detach() if is_wide(bias) else bias.detach().float().contiguous()
+
+
+class Result(NamedTuple):
+    """What to allocate: the arguments of `torch.empty_strided`, fewer where the type is an operand's."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def like(cls, tensor: Tensor, shape: Ints, dtype: torch.dtype | None = None) -> Result:
+        """Channels-last, on the device of `tensor` and, unless another is given, of its type."""
+        a, b, y, x = (int(extent) for extent in shape)
+        return cls((a, b, y, x), (b * y * x, 1, x * b, b), dtype or tensor.dtype, tensor.device)
+
+    def allocated(self, like: Tensor) -> Tensor:
+        """On the device of `like`."""
+        if like.dtype is self.dtype:
+            return like.new_empty_strided(self.shape, self.strides)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import torch_calls, torch_library
+from . import torch_calls, torch_library, torch_native
 from .torch_calls import DTYPES
 from .torch_geometry import Geometry, Ints, packed, unpacked
 from .torch_library import empty
@@ -91,11 +91,15 @@ def _cuda_weight_gradient(
     return torch_calls.filter_gradient(x, dy, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
-def _cuda_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
+def lowered_forward(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
+    """`grouped_conv2d_lowered`, where the extension does not know a call of it."""
+    torch_native.take_over()
     return _on_cuda(x, w, bias, unpacked(moved, groups))
 
 
-def _cuda_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+def lowered_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+    """`grouped_conv2d_gradients`, likewise."""
+    torch_native.take_over()
     geometry, dtype = unpacked(moved, groups), x.dtype
     if not _narrower(x, w):
         return torch_calls.gradients(x, dy, w, geometry, dtype)
@@ -267,8 +271,8 @@ def _register() -> None:
         for device in ("cpu", "cuda"):
             _autocast(name, device)
     for name, on_cpu, on_cuda, fake in (
-        ("grouped_conv2d_lowered", _cpu_lowered, _cuda_lowered, _fake_lowered),
-        ("grouped_conv2d_gradients", _cpu_gradients, _cuda_gradients, _fake_gradients),
+        ("grouped_conv2d_lowered", _cpu_lowered, lowered_forward, _fake_lowered),
+        ("grouped_conv2d_gradients", _cpu_gradients, lowered_gradients, _fake_gradients),
     ):
         _LIBRARY.impl(name, on_cpu, "CPU")
         _LIBRARY.impl(name, on_cuda, "CUDA")

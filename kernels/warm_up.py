@@ -54,13 +54,22 @@ def warm_up(
     for what in chosen:
         if what not in PASSES:
             raise WrongValue("no such pass", where="warm_up", expected=", ".join(PASSES), came=repr(what))
+    if model:
+        from .torch_native import begin
+
+        begin()
     items = _layers(plan, example, chosen, known) if model else _items(plan)
     wanted = _once(recipe for item in items for recipe in _recipes(item, chosen, known))
     if background:
         _begin(list(wanted), arch, serve=model)
         return []
     with _bar(progress) as note:
-        return compile_all(wanted, arch, jobs, note)
+        made = compile_all(wanted, arch, jobs, note)
+    if model and progress:
+        from .torch_native import state
+
+        print(f"calls without Python: {state()}", file=sys.stderr)
+    return made
 
 
 def _once(recipes: Iterable[Recipe]) -> Iterator[Recipe]:

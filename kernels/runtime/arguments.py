@@ -67,6 +67,11 @@ class Arguments:
             layout.pack_into(self._memory, self._start, *signed)
 
     @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where the parameters begin, in bytes."""
+        return tuple(self._offsets)
+
+    @property
     def words(self) -> memoryview:
         """The memory as 64-bit words, to be read and written; what follows the last argument is zero."""
         size = -(-(self._end - self._start) // 8) * 8

@@ -75,6 +75,11 @@ def launch_with(
     return partial(launch, ctypes.byref(configuration), ctypes.c_void_p(function), ctypes.c_void_p(arguments), None)
 
 
+def packed(attributes: LaunchAttributes) -> bytes:
+    """The driver's structures, one after the other."""
+    return b"".join(bytes(attribute) for attribute in _attributes(attributes))
+
+
 def _attributes(asked: LaunchAttributes) -> list[_Attribute]:
     found = []
     if asked.programmatic:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import LaunchError, TooLarge, WrongDevice, WrongValue
 from .architecture import architecture
@@ -18,7 +18,7 @@ from .arguments import Arguments
 from .bindings import driver, runtime
 from .compiler import Compiled
 from .device import current_device, properties
-from .libcuda import LaunchAttributes, launch_with
+from .libcuda import LaunchAttributes, launch_with, packed
 from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
@@ -189,6 +189,19 @@ class Kernel:
         )
 
 
+class Described(NamedTuple):
+    """A launch as the driver takes it: handles, grid with block and shared bytes, attributes, arguments as words, and
+    the bytes at which parameters begin among them.
+    """
+
+    context: int
+    function: int
+    numbers: tuple[int, ...]
+    attributes: bytes
+    words: memoryview
+    offsets: tuple[int, ...]
+
+
 class Prepared:
     """A launch whose arguments are fixed. It keeps no array alive."""
 
@@ -205,6 +218,18 @@ class Prepared:
     def words(self) -> memoryview:
         """The arguments as 64-bit words: what is written there holds for the launches that follow."""
         return self._arguments.words
+
+    def described(self) -> Described:
+        """What it takes to launch it by other means."""
+        kernel, arguments = self._kernel, self._arguments
+        return Described(
+            kernel._context,
+            kernel._function.ptr,
+            self._numbers,
+            packed(self._attributes),
+            self.words,
+            arguments.offsets,
+        )
 
     def launch(self, stream: object = None) -> None:
         """Run it once more. `stream` is as in `stream_pointer`."""

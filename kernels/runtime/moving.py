@@ -8,6 +8,7 @@ prepared anew for every new set of addresses.
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -29,8 +30,9 @@ class Launches(Protocol):
 
 
 class Place(NamedTuple):
-    """A word of a launch's arguments that holds the address of an operand, plus `offset`."""
+    """A word of the arguments of the launch `number` that holds the address of an operand, plus `offset`."""
 
+    number: int
     words: memoryview
     word: int
     operand: int
@@ -52,11 +54,15 @@ class Moving:
         with self._turn:
             if addresses != self._at:
                 self._at = ()  # an exception in between leaves them to be written again
-                for words, word, operand, offset in self._places:
+                for _, words, word, operand, offset in self._places:
                     words[word] = addresses[operand] + offset
                 self._at = addresses
             for launch in self._launches:
                 launch.launch(stream)
+
+    def described(self) -> bytes:
+        """The launches in words, as `described` packs them."""
+        return described(self._launches, self._places)
 
 
 class Anew:
@@ -86,15 +92,28 @@ def launches(make: Make, addresses: Addresses) -> Launches:
     return Anew(make) if places is None else Moving(here, places, addresses)
 
 
+def described(launches: Sequence[Prepared], places: Sequence[Place] = ()) -> bytes:
+    """Launches in 64-bit words, as `native/launch.h` reads them."""
+    known = [launch.described() for launch in launches]
+    found = [known[0].context, len(known)]
+    for number, launch in enumerate(known):
+        moved = [word for place in places if place.number == number for word in place[2:]]
+        attributes = struct.unpack(f"<{len(launch.attributes) // 8}Q", launch.attributes)
+        found += [launch.function, *launch.numbers]
+        for words in (attributes, launch.words, launch.offsets, moved):
+            found += [len(words), *words]
+    return struct.pack(f"<{len(found)}Q", *(word % (1 << 64) for word in found))
+
+
 def _places(here: Sequence[Prepared], there: Sequence[Prepared], addresses: Addresses) -> list[Place] | None:
     """Where addresses stand, by what became of them; None where something else changed, or an operand is nowhere."""
     found: list[Place] = []
-    for one, other in zip(here, there, strict=True):
+    for launch, (one, other) in enumerate(zip(here, there, strict=True)):
         for word, before, after in _changed(one.words, other.words):
             number, rest = divmod(after - before, APART)
             if rest or not 1 <= number <= len(addresses):
                 return None
-            found.append(Place(one.words, word, number - 1, before - addresses[number - 1]))
+            found.append(Place(launch, one.words, word, number - 1, before - addresses[number - 1]))
     if {place.operand for place in found} != set(range(len(addresses))):
         return None
     return found

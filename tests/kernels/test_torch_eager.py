@@ -24,6 +24,8 @@ from tapestry.kernels.runtime.device import DeviceProperties
 from tapestry.kernels.torch import GroupedConv2d, conv2d
 from tapestry.kernels.torch_geometry import Geometry
 
+from .native_driver import described
+
 GEOMETRY = Geometry((2, 1), (1, 2, 0, 1), (1, 2), 2)
 STEPS: dict[str, Any] = GEOMETRY._asdict()
 H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
@@ -226,13 +228,6 @@ def _is_array(value: Any) -> bool:
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     found = Launches()
-
-    def described(tensor: Tensor, name: str) -> DeviceArray:
-        size = tensor.element_size()
-        dtype = {torch.uint8: "uint8", torch.float32: "f32", **torch_calls.DTYPES}[tensor.dtype]
-        strides = tuple(size * step for step in tensor.stride())
-        return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, 0, "torch")
-
     monkeypatch.setattr(torch_calls, "array", described)
     monkeypatch.setattr(torch_calls, "torch_stream", lambda device: 0x5EED)
     monkeypatch.setattr(device, "properties", lambda number: H200)

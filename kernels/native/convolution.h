@@ -1,0 +1,247 @@
+// Convolutions: `convolve` is what a layer calls, with autocast, autograd and the launches; `lowered` and `gradients`
+// are the operators of that name in the graphs of torch.compile.
+
+#pragma once
+
+#include <ATen/ops/sum.h>
+
+#include "served.h"
+
+namespace tapestry {
+namespace {
+
+bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+
+// Whether another type of the same tensor would lie in memory as it does.
+bool keeps_strides(const Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+// A tensor as it will be once it is of `dtype`; false where that is not known.
+bool add_lowered(Key& key, const Tensor& tensor, at::ScalarType dtype) {
+  if (tensor.dim() != 4) return false;
+  if (tensor.scalar_type() == dtype) {
+    key.add(tensor);
+    return true;
+  }
+  key.add(tensor, dtype, 0);
+  return keeps_strides(tensor);
+}
+
+bool is_wide_vector(const Tensor& bias, const Tensor& like) {
+  return is_plain(bias) && bias.device() == like.device() && bias.scalar_type() == at::kFloat && bias.dim() == 1 &&
+         bias.is_contiguous();
+}
+
+CallPointer known_forward(const Tensor& x, const Tensor& w, const OptionalTensor& bias, at::ScalarType dtype,
+                          int64_t moved, int64_t groups) {
+  if (!is_plain(x) || !is_plain(w) || x.device() != w.device() || (bias && !is_wide_vector(*bias, x))) return nullptr;
+  Key key;
+  key.add(x.get_device() << 1 | (bias ? 1 : 0));
+  key.add(moved);
+  key.add(groups);
+  if (bias) key.add(bias->numel());
+  if (!add_lowered(key, x, dtype) || !add_lowered(key, w, dtype)) return nullptr;
+  return plans.find(key);
+}
+
+Key gradients_key(const Tensor& x, const Tensor& dy, int64_t moved, int64_t groups, at::ScalarType made) {
+  Key key;
+  key.add(x.get_device() << 8 | 1 << 7 | static_cast<int64_t>(made));
+  key.add(moved);
+  key.add(groups);
+  key.add(x);
+  key.add(dy);
+  return key;
+}
+
+CallPointer known_gradients(const Tensor& x, const Tensor& dy, const Tensor& w, at::ScalarType dtype,
+                            at::ScalarType made, int64_t moved, int64_t groups) {
+  for (const auto* tensor : {&x, &dy, &w})
+    if (!is_plain(*tensor) || tensor->dim() != 4 || tensor->device() != x.device()) return nullptr;
+  Key key = gradients_key(x, dy, moved, groups, made);
+  return add_lowered(key, w, dtype) ? plans.find(key) : nullptr;
+}
+
+Tensor allocated(const Result& result, const Tensor& like) {
+  const auto options = result.wide ? like.options().dtype(at::kFloat) : like.options();
+  return at::empty_strided(result.sizes, result.strides, options);
+}
+
+// The result of a call for operands of its types; undefined where the driver refused it.
+Tensor forward_of(const Call& call, const Tensor& x, const Tensor& w, const OptionalTensor& bias) {
+  Tensor out = allocated(call.results[0], x);
+  return run(call, {address(x), address(w), address(out), bias ? address(*bias) : 0}, x) ? out : Tensor();
+}
+
+struct Gradients {
+  Tensor x, w;
+};
+
+Gradients gradients_of(const Call& call, const Tensor& x, const Tensor& dy, const Tensor& w) {
+  Gradients made{allocated(call.results[0], x), allocated(call.results[1], x)};
+  Tensor room;
+  if (call.workspace) room = at::empty({call.workspace}, x.options().dtype(at::kByte));
+  const bool done = run(call, {address(x), address(dy), address(w), address(made.x), address(made.w),
+                               call.workspace ? address(room) : 0}, x);
+  return done ? made : Gradients{};
+}
+
+Gradients pair_of(const py::object& made) {
+  TORCH_CHECK(PyTuple_Check(made.ptr()) && PyTuple_GET_SIZE(made.ptr()) == 2, "not two gradients");
+  return {unwrapped(PyTuple_GET_ITEM(made.ptr(), 0)), unwrapped(PyTuple_GET_ITEM(made.ptr(), 1))};
+}
+
+// -- autograd ---------------------------------------------------------------------------------------------------------
+
+// A filter brought to a type, below autograd.
+Tensor lowered_to(const Tensor& w, at::ScalarType dtype) {
+  if (w.scalar_type() == dtype) return w;
+  return at::empty_strided(w.sizes(), w.strides(), w.options().dtype(dtype)).copy_(w);
+}
+
+class Convolution : public torch::autograd::Function<Convolution> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
+                        const OptionalTensor& bias, int64_t moved, int64_t groups, const CallPointer& call) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const Tensor taps = lowered_to(w, x.scalar_type());
+    Tensor made = forward_of(*call, x, taps, bias);
+    // As many tensors as the path in Python saves: a step that is computed again may take either.
+    ctx->save_for_backward({x, w});
+    ctx->saved_data["moved"] = moved;
+    ctx->saved_data["groups"] = groups;
+    if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
+    if (bias) ctx->saved_data["bias"] = static_cast<int64_t>(bias->scalar_type());
+    TORCH_CHECK(made.defined(), "the driver refused a convolution");
+    return made;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& given) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
+    const auto lowered = ctx->saved_data.find("taps");
+    const bool biased = ctx->saved_data.count("bias") != 0;
+    const int64_t moved = ctx->saved_data["moved"].toInt(), groups = ctx->saved_data["groups"].toInt();
+    const bool to_x = ctx->needs_input_grad(0), to_w = ctx->needs_input_grad(1);
+    const Tensor taps = lowered == ctx->saved_data.end() ? w : lowered->second.toTensor();
+    Gradients made;
+    if (to_x && to_w && !at::GradMode::is_enabled()) made = prepared(x, dy, taps, w.scalar_type(), moved, groups);
+    if (!made.x.defined() && (to_x || to_w)) made = from_python(x, dy, w, taps, moved, groups, to_x, to_w);
+    Tensor db;
+    if (biased && ctx->needs_input_grad(2))
+      db = at::sum(dy, {0, 2, 3}, false, static_cast<at::ScalarType>(ctx->saved_data["bias"].toInt()));
+    return {made.x, made.w, db, Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  static Gradients prepared(const Tensor& x, const Tensor& dy, const Tensor& taps, at::ScalarType made, int64_t moved,
+                            int64_t groups) {
+    if (!untraced()) return {};
+    const auto call = known_gradients(x, dy, taps, taps.scalar_type(), made, moved, groups);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return call ? gradients_of(*call, x, dy, taps) : Gradients{};
+  }
+
+  static Gradients from_python(const Tensor& x, const Tensor& dy, const Tensor& w, const Tensor& taps, int64_t moved,
+                               int64_t groups, bool to_x, bool to_w) {
+    const py::gil_scoped_acquire gil;
+    return pair_of(asked(served.backward,
+                         {wrapped(x), wrapped(dy), wrapped(w), wrapped(taps.is_same(w) ? Tensor() : taps),
+                          PyLong_FromLongLong(moved), PyLong_FromLongLong(groups), PyBool_FromLong(to_x),
+                          PyBool_FromLong(to_w)}));
+  }
+};
+
+// -- what a layer calls -----------------------------------------------------------------------------------------------
+
+// Undefined where the call is Python's.
+Tensor convolved(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t moved, int64_t groups) {
+  if (!untraced()) return {};
+  const bool cast = at::autocast::is_autocast_enabled(served.device);
+  const auto dtype = cast ? at::autocast::get_autocast_dtype(served.device) : x.scalar_type();
+  if (!is_half(dtype) || (!cast && w.scalar_type() != dtype)) return {};
+  const auto call = known_forward(x, w, bias, dtype, moved, groups);
+  if (!call) return {};
+  const Tensor given = x.scalar_type() == dtype ? x : x.to(dtype);  // on a node of its own
+  const bool recorded = at::GradMode::is_enabled() &&
+                        (given.requires_grad() || w.requires_grad() || (bias && bias->requires_grad()));
+  if (recorded) return Convolution::apply(given, w, bias, moved, groups, call);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return forward_of(*call, given, lowered_to(w, dtype), bias);
+}
+
+// convolve(x, w, bias or None, moved, groups): the result, or None where Python is to compute it.
+PyObject* convolve(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK(count == 5, "convolve takes x, w, bias, moved and groups");
+  const bool biased = given[2] != Py_None;
+  for (int i = 0; i < (biased ? 3 : 2); ++i)
+    if (!THPVariable_CheckExact(given[i])) Py_RETURN_NONE;
+  const Tensor x = THPVariable_Unpack(given[0]), w = THPVariable_Unpack(given[1]);
+  const OptionalTensor bias = biased ? OptionalTensor(THPVariable_Unpack(given[2])) : std::nullopt;
+  const int64_t moved = integer(given[3]), groups = integer(given[4]);
+  Tensor made;
+  {
+    const py::gil_scoped_release others;
+    made = convolved(x, w, bias, moved, groups);
+  }
+  return wrapped(made);
+  END_HANDLE_TH_ERRORS
+}
+
+// -- the operators in graphs of torch.compile -------------------------------------------------------------------------
+
+Tensor lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t moved, int64_t groups) {
+  const auto dtype = x.scalar_type();
+  Tensor made;
+  if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
+    if (const auto call = known_forward(x, w, bias, dtype, moved, groups))
+      made = forward_of(*call, x, lowered_to(w, dtype), bias);
+  if (made.defined()) return made;
+  const py::gil_scoped_acquire gil;
+  return unwrapped(asked(served.forward, {wrapped(x), wrapped(w), wrapped(bias.value_or(Tensor())),
+                                          PyLong_FromLongLong(moved), PyLong_FromLongLong(groups)})
+                       .ptr());
+}
+
+std::tuple<Tensor, Tensor> gradients(const Tensor& x, const Tensor& dy, const Tensor& w, int64_t moved,
+                                     int64_t groups) {
+  const auto dtype = x.scalar_type();
+  Gradients made;
+  if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
+    if (const auto call = known_gradients(x, dy, w, dtype, w.scalar_type(), moved, groups))
+      made = gradients_of(*call, x, dy, lowered_to(w, dtype));
+  if (!made.x.defined()) {
+    const py::gil_scoped_acquire gil;
+    made = pair_of(asked(served.gradients, {wrapped(x), wrapped(dy), wrapped(w), PyLong_FromLongLong(moved),
+                                            PyLong_FromLongLong(groups)}));
+  }
+  return {made.x, made.w};
+}
+
+// -- what Python tells ------------------------------------------------------------------------------------------------
+
+// The call of operands like these, which are of the types that kernels take.
+void add_forward(const py::object& x, const py::object& w, const py::object& bias, int64_t moved, int64_t groups,
+                 const py::bytes& words) {
+  const Tensor &image = tensor_of(x), &taps = tensor_of(w);
+  Key key;
+  key.add(image.get_device() << 1 | (bias.is_none() ? 0 : 1));
+  key.add(moved);
+  key.add(groups);
+  if (!bias.is_none()) key.add(tensor_of(bias).numel());
+  key.add(image);
+  key.add(taps);
+  plans.add(key, described(words));
+}
+
+void add_gradients(const py::object& x, const py::object& dy, const py::object& w, bool wide, int64_t moved,
+                   int64_t groups, const py::bytes& words) {
+  const Tensor& image = tensor_of(x);
+  Key key = gradients_key(image, tensor_of(dy), moved, groups, wide ? at::kFloat : image.scalar_type());
+  key.add(tensor_of(w));
+  plans.add(key, described(words));
+}
+
+}  // namespace
+}  // namespace tapestry

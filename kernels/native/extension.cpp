@@ -1,0 +1,68 @@
+// Calls of torch tensors without Python: what was prepared there is repeated here.
+//
+// What is not known here goes to the functions that `serve` was given, which are the path in Python, and tell
+// (`add_forward`, `add_gradients`) what they prepared.
+
+#include "convolution.h"
+#include "direct.h"
+#include "norm.h"
+
+namespace tapestry {
+namespace {
+
+void serve(const std::string& device, const py::tuple& functions, const py::function& forward,
+           const py::function& backward, const py::function& gradients, const py::function& norm_backward) {
+  const auto at = [&](size_t i) { return reinterpret_cast<void*>(functions[i].cast<uintptr_t>()); };
+  served.device = c10::Device(device).type();
+  const auto backend = served.device == at::kCUDA ? c10::BackendComponent::CUDABit : c10::BackendComponent::CPUBit;
+  served.plain = DispatchKeySet(backend) | DispatchKeySet(DispatchKey::Dense) |
+                 c10::getAutogradRelatedKeySetFromBackend(backend) | c10::getAutocastRelatedKeySetFromBackend(backend);
+  served.driver = {reinterpret_cast<decltype(Driver::launch)>(at(0)), reinterpret_cast<decltype(Driver::current)>(at(1)),
+                   reinterpret_cast<decltype(Driver::push)>(at(2)), reinterpret_cast<decltype(Driver::pop)>(at(3))};
+  served.stream = reinterpret_cast<decltype(Served::stream)>(at(4));
+  served.forward = py::object(forward).release().ptr();
+  served.backward = py::object(backward).release().ptr();
+  served.gradients = py::object(gradients).release().ptr();
+  served.norm_backward = py::object(norm_backward).release().ptr();
+}
+
+// Says nothing: that an operator's kernel is replaced is what is meant.
+class Silence : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// From here on the operators of graphs are computed here.
+void take_over() {
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+  static torch::Library library(torch::Library::IMPL, "tapestry",
+                                served.device == at::kCUDA ? DispatchKey::CUDA : DispatchKey::CPU, __FILE__, __LINE__);
+  library.impl("grouped_conv2d_lowered", lowered);
+  library.impl("grouped_conv2d_gradients", gradients);
+}
+
+PyMethodDef fast[] = {
+    {"convolve", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(convolve)), METH_FASTCALL, nullptr},
+    {"norm", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(norm)), METH_FASTCALL, nullptr},
+    {"identity", identity, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+}  // namespace tapestry
+
+PYBIND11_MODULE(tapestry_native, module) {
+  module.def("add_forward", tapestry::add_forward);
+  module.def("add_gradients", tapestry::add_gradients);
+  module.def("add_norm", tapestry::add_norm);
+  module.def("add_norm_gradient", tapestry::add_norm_gradient);
+  module.def("forget", [] { tapestry::plans.clear(); });
+  module.def("forget_norms", [] {
+    tapestry::norms.clear();
+    tapestry::norm_gradients.clear();
+  });
+  module.def("repeated", tapestry::repeated);
+  module.def("serve", tapestry::serve);
+  module.def("take_over", tapestry::take_over);
+  PyModule_AddFunctions(module.ptr(), tapestry::fast);
+}

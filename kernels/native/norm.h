@@ -1,0 +1,228 @@
+// Batch norms in training with the activation behind them: `norm` is what a layer calls.
+//
+// Launches take a norm's tensors in the order in which `torch_norm_calls` names them, without those that are not there.
+
+#pragma once
+
+#include "served.h"
+
+namespace tapestry {
+namespace {
+
+Plans norms, norm_gradients;
+
+// Operands of a launch, as they come.
+class Addresses {
+ public:
+  void add(const Tensor& tensor) {
+    if (tensor.defined()) words_[count_++] = address(tensor);
+  }
+
+  const std::array<uint64_t, Launch::kOperands>& words() const { return words_; }
+
+ private:
+  std::array<uint64_t, Launch::kOperands> words_{};
+  size_t count_ = 0;
+};
+
+// A number for epsilon and activation; its lowest bits say what a gradient asks for where a residual was added.
+struct Setting {
+  int64_t number;
+
+  bool activated() const { return number & 1; }
+  bool told_by_result() const { return number & 2; }
+};
+
+// What a layer remembers; undefined where it does not.
+struct Remembered {
+  Tensor mean, variance, batches;
+  double momentum;
+
+  bool fit(const Tensor& x) const;
+};
+
+bool is_image(const Tensor& x) {
+  return is_plain(x) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !(address(x) & kAligned);
+}
+
+bool is_like(const Tensor& x, const Tensor& other) {
+  return is_image(other) && other.scalar_type() == x.scalar_type() && other.sizes() == x.sizes() &&
+         other.device() == x.device();
+}
+
+bool is_channels(const Tensor& values, const Tensor& x) {
+  return is_plain(values) && values.scalar_type() == at::kFloat && values.dim() == 1 &&
+         values.size(0) == x.size(1) && values.is_contiguous() && values.device() == x.device();
+}
+
+Key norm_key(const Tensor& x, Setting setting, std::initializer_list<const Tensor*> there) {
+  Key key;
+  key.add(x.get_device());
+  key.add(setting.number);
+  for (const auto* tensor : there) key.add(tensor->defined());
+  key.add(x);
+  return key;
+}
+
+bool Remembered::fit(const Tensor& x) const {
+  if (!mean.defined()) return !variance.defined() && !batches.defined();
+  return is_channels(mean, x) && is_channels(variance, x) && is_plain(batches) && batches.device() == x.device() &&
+         batches.scalar_type() == at::kLong;
+}
+
+Key forward_key(const Tensor& x, Setting setting, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                const Remembered& remembered) {
+  Key key = norm_key(x, setting, {&residual, &weight, &bias, &remembered.mean});
+  int64_t momentum;
+  std::memcpy(&momentum, &remembered.momentum, sizeof momentum);
+  key.add(momentum);
+  return key;
+}
+
+Tensor working(const Call& call, const Tensor& x) {
+  return at::empty({call.workspace}, x.options().dtype(at::kFloat));
+}
+
+Tensor made_like(const Tensor& x) { return at::empty_strided(x.sizes(), x.strides(), x.options()); }
+
+struct Normed {
+  Tensor y, statistics;
+};
+
+// Undefined where the driver refused it.
+Normed norm_of(const Call& call, const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+               const Remembered& remembered) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const Normed made{made_like(x), at::empty({2, x.size(1)}, x.options().dtype(at::kFloat))};
+  const Tensor room = working(call, x);
+  Addresses at;
+  for (const auto* tensor : {&x, &made.y, &made.statistics, &room, &residual, &weight, &bias, &remembered.mean,
+                             &remembered.variance, &remembered.batches})
+    at.add(*tensor);
+  return run(call, at.words(), x) ? made : Normed{};
+}
+
+struct NormGradients {
+  Tensor x, weight, bias, passed;
+};
+
+NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor& dy, const Tensor& other,
+                                const Tensor& statistics, const Tensor& weight, const Tensor& bias) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const auto channel = [&] { return at::empty({x.size(1)}, statistics.options()); };
+  const NormGradients made{made_like(x), channel(), channel(), other.defined() ? made_like(x) : Tensor()};
+  const Tensor room = working(call, x);
+  Addresses at;
+  for (const auto* tensor : {&x, &dy, &made.x, &made.weight, &made.bias, &room, &statistics, &other, &made.passed,
+                             &weight, &bias})
+    at.add(*tensor);
+  return run(call, at.words(), x) ? made : NormGradients{};
+}
+
+OptionalTensor if_there(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
+
+class Norm : public torch::autograd::Function<Norm> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const OptionalTensor& added,
+                        const OptionalTensor& scale, const OptionalTensor& shift, const Remembered& remembered,
+                        Setting setting, const CallPointer& call) {
+    const Tensor residual = added.value_or(Tensor()), weight = scale.value_or(Tensor()), bias = shift.value_or(Tensor());
+    const Normed made = norm_of(*call, x, residual, weight, bias, remembered);
+    TORCH_CHECK(made.y.defined(), "the driver refused a batch norm");
+    const bool keeps = residual.defined() && setting.activated();
+    const Tensor other = !keeps ? Tensor() : setting.told_by_result() ? made.y : residual;
+    ctx->save_for_backward({x, other, made.statistics, weight, bias});
+    ctx->saved_data["setting"] = setting.number;
+    ctx->saved_data["residual"] = residual.defined();
+    return made.y;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& given) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &other = saved[1], &statistics = saved[2], &weight = saved[3], &bias = saved[4];
+    const Tensor& dy = given[0];
+    const Setting setting{ctx->saved_data["setting"].toInt()};
+    NormGradients made;
+    if (!at::GradMode::is_enabled() && untraced() && is_image(x) && is_like(x, dy)) {
+      const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias}));
+      if (call) made = norm_gradients_of(*call, x, dy, other, statistics, weight, bias);
+    }
+    if (!made.x.defined()) made = from_python(x, dy, other, statistics, weight, bias, setting);
+    const bool residual = ctx->saved_data["residual"].toBool();
+    return {made.x, !residual ? Tensor() : other.defined() ? made.passed : dy,
+            weight.defined() ? made.weight : Tensor(), bias.defined() ? made.bias : Tensor(),
+            Tensor(), Tensor(), Tensor()};
+  }
+
+ private:
+  static NormGradients from_python(const Tensor& x, const Tensor& dy, const Tensor& other, const Tensor& statistics,
+                                   const Tensor& weight, const Tensor& bias, Setting setting) {
+    const py::gil_scoped_acquire gil;
+    const py::object made =
+        asked(served.norm_backward, {wrapped(x), wrapped(dy), wrapped(other), wrapped(statistics), wrapped(weight),
+                                     wrapped(bias), PyLong_FromLongLong(setting.number)});
+    TORCH_CHECK(PyTuple_Check(made.ptr()) && PyTuple_GET_SIZE(made.ptr()) == 4, "not four gradients");
+    const auto at = [&](int i) { return unwrapped(PyTuple_GET_ITEM(made.ptr(), i)); };
+    return {at(0), at(1), at(2), at(3)};
+  }
+};
+
+// Undefined where the call is Python's.
+Tensor normed(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+              const Remembered& remembered, Setting setting) {
+  if (!untraced() || !is_image(x) || x.numel() <= x.size(1) || (residual.defined() && !is_like(x, residual))) return {};
+  for (const auto* values : {&weight, &bias})
+    if (values->defined() && !is_channels(*values, x)) return {};
+  if (!remembered.fit(x)) return {};
+  const auto call = norms.find(forward_key(x, setting, residual, weight, bias, remembered));
+  if (!call) return {};
+  if (at::GradMode::is_enabled())
+    return Norm::apply(x, if_there(residual), if_there(weight), if_there(bias), remembered, setting, call);
+  return norm_of(*call, x, residual, weight, bias, remembered).y;
+}
+
+// norm(x, residual, weight, bias, mean, variance, batches, setting, momentum), None for what is not there: the result, or
+// None where Python is to compute it.
+PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  constexpr int kTensors = 7;
+  TORCH_CHECK(count == kTensors + 2, "norm takes seven tensors, a setting and a momentum");
+  std::array<Tensor, kTensors> tensors;
+  for (int i = 0; i < kTensors; ++i) {
+    if (given[i] == Py_None) continue;
+    if (!THPVariable_CheckExact(given[i])) Py_RETURN_NONE;
+    tensors[i] = THPVariable_Unpack(given[i]);
+  }
+  const Setting setting{integer(given[kTensors])};
+  const Remembered remembered{tensors[4], tensors[5], tensors[6], PyFloat_AsDouble(given[kTensors + 1])};
+  if (PyErr_Occurred()) raise_python();
+  Tensor made;
+  {
+    const py::gil_scoped_release others;
+    made = normed(tensors[0], tensors[1], tensors[2], tensors[3], remembered, setting);
+  }
+  return wrapped(made);
+  END_HANDLE_TH_ERRORS
+}
+
+// -- what Python tells ------------------------------------------------------------------------------------------------
+
+Tensor given_or_none(const py::object& object) { return object.is_none() ? Tensor() : tensor_of(object); }
+
+void add_norm(const py::object& x, const py::object& residual, const py::object& weight, const py::object& bias,
+              const py::object& mean, int64_t setting, double momentum, const py::bytes& words) {
+  const Remembered remembered{given_or_none(mean), {}, {}, momentum};
+  norms.add(forward_key(tensor_of(x), {setting}, given_or_none(residual), given_or_none(weight), given_or_none(bias),
+                        remembered),
+            described(words));
+}
+
+void add_norm_gradient(const py::object& x, const py::object& other, const py::object& weight, const py::object& bias,
+                       int64_t setting, const py::bytes& words) {
+  const Tensor kept = given_or_none(other), scale = given_or_none(weight), shift = given_or_none(bias);
+  norm_gradients.add(norm_key(tensor_of(x), {setting}, {&kept, &scale, &shift}), described(words));
+}
+
+}  // namespace
+}  // namespace tapestry

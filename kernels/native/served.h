@@ -1,0 +1,114 @@
+// What the extension is served with, what it takes, and its ways to Python.
+
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/library.h>
+
+#include "plans.h"
+
+// As <ATen/autocast_mode.h> declares them, which includes every operator.
+namespace at::autocast {
+TORCH_API bool is_autocast_enabled(at::DeviceType);
+TORCH_API at::ScalarType get_autocast_dtype(at::DeviceType);
+}  // namespace at::autocast
+
+namespace tapestry {
+namespace {
+
+using at::Tensor;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using OptionalTensor = std::optional<Tensor>;
+
+// What `serve` was given: the device that tensors are of, the driver, torch's current stream, and ways to Python.
+struct Served {
+  at::DeviceType device = at::kCUDA;
+  DispatchKeySet plain;
+  Driver driver{};
+  int (*stream)(int32_t, void**) = nullptr;
+  PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr;
+};
+
+Served served;
+Plans plans;
+
+bool is_plain(const Tensor& tensor) {
+  // Not the difference of key sets, which keeps the bits of backends.
+  return tensor.defined() && tensor.device().type() == served.device &&
+         !(tensor.key_set().raw_repr() & ~served.plain.raw_repr());
+}
+
+// Nothing traces, transforms or records by other means than autograd.
+bool untraced() {
+  static const DispatchKeySet others({DispatchKey::Python, DispatchKey::PythonTLSSnapshot, DispatchKey::Functionalize,
+                                      DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::Tracer});
+  return !c10::impl::tls_local_dispatch_key_set().included_.has_any(others);
+}
+
+uint64_t address(const Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
+
+// Launches on torch's current stream; whether the driver took them.
+bool run(const Call& call, const std::array<uint64_t, Launch::kOperands>& addresses, const Tensor& on) {
+  void* stream = nullptr;
+  return served.stream(on.get_device(), &stream) == 0 &&
+         call.launches.run(served.driver, addresses.data(), stream) == 0;
+}
+
+// -- ways to Python ---------------------------------------------------------------------------------------------------
+
+PyObject* wrapped(const Tensor& tensor) {
+  if (tensor.defined()) return THPVariable_Wrap(tensor);
+  Py_RETURN_NONE;
+}
+
+// A tensor, or undefined for None.
+Tensor unwrapped(PyObject* object) {
+  if (object == Py_None) return Tensor();
+  TORCH_CHECK(THPVariable_Check(object), "not a tensor");
+  return THPVariable_Unpack(object);
+}
+
+[[noreturn]] void raise_python() {
+  python_error error;
+  error.persist();
+  throw std::move(error);
+}
+
+// A call of a function of Python's; with the GIL.
+py::object asked(PyObject* function, std::initializer_list<PyObject*> given) {
+  py::tuple arguments(given.size());
+  size_t at = 0;
+  for (PyObject* object : given) {
+    if (!object) raise_python();
+    PyTuple_SET_ITEM(arguments.ptr(), at++, object);
+  }
+  PyObject* made = PyObject_CallObject(function, arguments.ptr());
+  if (!made) raise_python();
+  return py::reinterpret_steal<py::object>(made);
+}
+
+int64_t integer(PyObject* object) {
+  const int64_t found = PyLong_AsLongLong(object);
+  if (found == -1 && PyErr_Occurred()) raise_python();
+  return found;
+}
+
+CallPointer described(const py::bytes& words) {
+  char* data;
+  Py_ssize_t size;
+  if (PyBytes_AsStringAndSize(words.ptr(), &data, &size)) raise_python();
+  return std::make_shared<const Call>(Words(data, size));
+}
+
+const Tensor& tensor_of(const py::handle& object) {
+  TORCH_CHECK(THPVariable_Check(object.ptr()), "not a tensor");
+  return THPVariable_Unpack(object.ptr());
+}
+
+}  // namespace
+}  // namespace tapestry

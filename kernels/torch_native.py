@@ -1,0 +1,187 @@
+"""Prepared calls of convolutions repeated without Python, by an extension of torch that is compiled on the first use.
+
+Until it is there, where it cannot be compiled, and for whatever it does not know, the calls of `torch_calls` and
+`torch_autograd` are made: they prepare launches, and tell the extension. Both give the same bits. `TAPESTRY_NATIVE=off`
+leaves it out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .errors import KernelError
+from .runtime import moving
+from .runtime.array import identities
+from .runtime.libcuda import driver_function
+from .torch_geometry import Geometry, packed
+
+if TYPE_CHECKING:
+    from .runtime.module import Prepared
+
+VARIABLE = "TAPESTRY_NATIVE"
+_DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
+
+# convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
+convolve: Callable[[Tensor, Tensor | None, Tensor | None, int, int], Tensor | None] | None = None
+# norm(x, residual, weight, bias, mean, variance, batches, setting, momentum): likewise, of a batch norm.
+norm: Callable[..., Tensor | None] | None = None
+_extension: Any = None
+_lock = threading.Lock()
+_begun = False
+_thread: threading.Thread | None = None
+_state = "not asked for"
+
+
+def state() -> str:
+    """Whether calls go past Python, in words."""
+    return _state
+
+
+def wait() -> str:
+    """The `state` once there is nothing more to wait for."""
+    begin()
+    if _thread is not None:
+        _thread.join()
+    return _state
+
+
+def begin() -> None:
+    """Load the extension, or have it compiled by a thread beside the caller; at the first call."""
+    global _begun, _state, _thread
+    with _lock:
+        if _begun:
+            return
+        _begun = True
+    if os.environ.get(VARIABLE) == "off":
+        _state = f"off, by {VARIABLE}"
+        return
+    from . import torch_extension
+
+    _state = "being compiled"
+    image = torch_extension.kept()
+    if image is not None:
+        _serve(lambda: image)
+    else:  # a daemon: a program that ends does not wait for what it no longer needs
+        _thread = threading.Thread(target=_serve, args=(torch_extension.made,), name="tapestry-native", daemon=True)
+        _thread.start()
+
+
+def _serve(image: Callable[[], bytes]) -> None:
+    global _state
+    from .torch_extension import NotBuilt, loaded
+
+    try:
+        functions = _functions()
+        serve(loaded(image()), "cuda", functions)
+    except (NotBuilt, KernelError, OSError, AttributeError) as error:
+        _state = f"off: {error}"
+
+
+def _functions() -> tuple[int, ...]:
+    """Addresses of the driver's functions and of what gives torch's current stream."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
+    found: list[Any] = [*map(driver_function, _DRIVER), library.aoti_torch_get_current_cuda_stream]
+    return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
+
+
+def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
+    """Have an extension make the calls of tensors on a kind of device from here on."""
+    global convolve, norm, _extension, _state
+    from .torch_autograd import backward_of
+    from .torch_norm_operators import norm_backward_of
+    from .torch_operators import lowered_forward, lowered_gradients
+
+    extension.serve(device, functions, lowered_forward, backward_of, lowered_gradients, norm_backward_of)
+    for kind in (Tensor, torch.nn.Parameter):
+        identities[kind] = extension.identity
+    _extension, convolve, norm, _state = extension, extension.convolve, extension.norm, "ready"
+
+
+_taken = False
+
+
+def take_over() -> None:
+    """Have the extension compute the operators of torch.compile's graphs, once it is there.
+
+    This is called where one of them is being computed, as torch does not expect others to run while it is changed.
+    """
+    global _taken
+    if _extension is None or _taken:
+        return
+    with _lock:
+        if not _taken:
+            _taken = True
+            _extension.take_over()
+
+
+def forget() -> None:
+    """Of no call anything is known any more."""
+    if _extension is not None:
+        _extension.forget()
+
+
+def forget_norms() -> None:
+    """Likewise of norms."""
+    if _extension is not None:
+        _extension.forget_norms()
+
+
+def tried(x: Tensor, w: Tensor | None, bias: Tensor | None, moved: int | None, groups: int) -> Tensor | None:
+    """conv(x, w) + bias with autocast and autograd, where the extension knows the call; `moved` is a packed number."""
+    return None if convolve is None or moved is None else convolve(x, w, bias, moved, groups)
+
+
+def repeated(launches: Sequence[Prepared]) -> Callable[[int], int] | None:
+    """What queues launches on a stream and returns the driver's error, where the extension is there."""
+    if _extension is None:
+        return None
+    made: Callable[[int], int] = _extension.repeated(moving.described(launches))
+    return made
+
+
+def learn_forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, geometry: Geometry, launches: moving.Launches
+) -> None:
+    """Tell of a forward pass that was prepared for operands like these."""
+    number = packed(*geometry[:3])
+    if number is not None and isinstance(launches, moving.Moving):
+        _extension.add_forward(x, w, bias, number, geometry.groups, _description((out,), 0, launches))
+
+
+def learn_gradients(
+    operands: tuple[Tensor, Tensor, Tensor], made: tuple[Tensor, Tensor], room: int, geometry: Geometry,
+    launches: moving.Launches,
+) -> None:  # fmt: skip
+    """The same of both gradients of x, dy, w, by way of `room` bytes of workspace."""
+    number = packed(*geometry[:3])
+    if number is not None and isinstance(launches, moving.Moving):
+        wide = made[1].dtype is torch.float32
+        words = _description(made, room, launches)
+        _extension.add_gradients(*operands, wide, number, geometry.groups, words)
+
+
+def learn_norm(call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
+    """Tell of a batch norm, by what it is known by and the f32 numbers that it works in."""
+    if isinstance(launches, moving.Moving):
+        _extension.add_norm(*call, _description((), room, launches))
+
+
+def learn_norm_gradient(call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
+    """The same of its gradient."""
+    if isinstance(launches, moving.Moving):
+        _extension.add_norm_gradient(*call, _description((), room, launches))
+
+
+def _description(made: Sequence[Tensor], room: int, launches: moving.Moving) -> bytes:
+    """A call as `native/plans.h` reads it: its results, workspace, launches."""
+    results = [word for tensor in made for word in (*tensor.shape, *tensor.stride(), tensor.dtype is torch.float32)]
+    return struct.pack(f"<{len(results) + 2}q", len(made), *results, room) + launches.described()

@@ -1,0 +1,222 @@
+"""The extension with a driver of Python's: launches compute on the CPU, at the addresses that they are told."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tapestry.kernels import torch_library, torch_norm_library
+from tapestry.kernels.convolution.prepare import Steps
+from tapestry.kernels.runtime.array import DeviceArray
+from tapestry.kernels.runtime.module import Described
+from tapestry.kernels.torch_norm_library import Norm
+
+CONTEXT, STREAM = 0xC0, 0x5EED
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+Kernel = Callable[..., None]
+
+
+class Driver:
+    """What the extension launches with. `ran` says who launched, `status` is what the next launches return."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[int, Kernel] = {}
+        self.ran: list[str] = []
+        self.streams: list[int] = []
+        self.pushed: list[int] = []
+        self.status, self.context = 0, CONTEXT
+        self._numbers = itertools.count(1)
+        integer, handle = ctypes.c_int, ctypes.c_void_p
+        pointer = ctypes.POINTER(handle)
+        self._held = [
+            ctypes.CFUNCTYPE(integer, handle, handle, pointer, handle)(self._launch),
+            ctypes.CFUNCTYPE(integer, pointer)(self._current),
+            ctypes.CFUNCTYPE(integer, handle)(self._push),
+            ctypes.CFUNCTYPE(integer, pointer)(self._pop),
+            ctypes.CFUNCTYPE(integer, ctypes.c_int32, pointer)(self._stream),
+        ]
+
+    @property
+    def functions(self) -> tuple[int, ...]:
+        """As the extension is given them."""
+        return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._held)
+
+    def add(self, kernel: Kernel) -> int:
+        """A function's handle."""
+        number = next(self._numbers)
+        self.kernels[number] = kernel
+        return number
+
+    def _launch(self, configuration: int, function: int, parameters: Any, _: Any) -> int:
+        if self.status:
+            return self.status
+        self.streams.append(ctypes.cast(configuration + 32, ctypes.POINTER(ctypes.c_uint64))[0])
+        kernel, count = self.kernels[function], self.kernels[function].count  # type: ignore[attr-defined]
+        values = [ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_uint64))[0] for i in range(count)]
+        kernel(*values)
+        self.ran.append("native")
+        return 0
+
+    def _current(self, found: Any) -> int:
+        found[0] = self.context
+        return 0
+
+    def _push(self, context: int) -> int:
+        self.pushed.append(context)
+        return 0
+
+    def _pop(self, found: Any) -> int:
+        self.pushed.append(0)
+        return 0
+
+    def _stream(self, device: int, found: Any) -> int:
+        found[0] = STREAM
+        return 0
+
+
+class Launch:
+    """A prepared launch of a kernel that takes addresses."""
+
+    def __init__(self, driver: Driver, kernel: Kernel, addresses: tuple[int, ...]) -> None:
+        kernel.count = len(addresses)  # type: ignore[attr-defined]
+        self.driver, self.kernel, self.words = driver, kernel, memoryview(array("Q", addresses))
+
+    def launch(self, stream: int) -> None:
+        assert stream == STREAM
+        if self.driver.status:
+            raise RuntimeError("refused, says Python")
+        self.kernel(*self.words)
+        self.driver.ran.append("python")
+
+    def described(self) -> Described:
+        attributes = bytes(72) if len(self.words) % 2 else b""
+        offsets = tuple(range(0, 8 * len(self.words), 8))
+        return Described(CONTEXT, self.driver.add(self.kernel), (1,) * 7, attributes, self.words, offsets)
+
+
+def at(address: int, like: DeviceArray) -> Tensor:
+    """The memory of an array, as torch has its shape."""
+    size = like.elements * like.itemsize
+    memory = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(memory, dtype=DTYPES[like.dtype]).view(like.shape).permute(*_channels_first(like))
+
+
+def _channels_first(like: DeviceArray) -> tuple[int, ...]:
+    return (0, 3, 1, 2) if len(like.shape) == 4 else (0,)
+
+
+class Prepare:
+    """Stands in for `convolution.prepare`: launches that compute with torch, channels-last at their addresses."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def forward(self, problem: Any, x: DeviceArray, w: DeviceArray, out: DeviceArray, fused: Any, _: Any) -> Steps:
+        bias = () if fused.bias is None else (fused.bias,)
+
+        def kernel(image: int, taps: int, made: int, *added: int) -> None:
+            extra = at(added[0], bias[0]) if bias else None
+            with torch.no_grad():
+                at(made, out).copy_(torch_library.forward(at(image, x), at(taps, w), extra, *_moved(problem)))
+
+        return self._steps(kernel, x, w, out, *bias)
+
+    def input_gradient(self, problem: Any, dy: DeviceArray, w: DeviceArray, out: DeviceArray, _: Any) -> Steps:
+        def kernel(given: int, taps: int, made: int) -> None:
+            shape = at(made, out).shape
+            with torch.no_grad():
+                found = torch_library.input_gradient(at(given, dy), at(taps, w), shape, *_moved(problem))
+                at(made, out).copy_(found)
+
+        return self._steps(kernel, dy, w, out)
+
+    def weight_gradient(
+        self, problem: Any, x: DeviceArray, dy: DeviceArray, out: DeviceArray, dtype: str, room: Any, choice: Any
+    ) -> Steps:
+        assert dtype == out.dtype
+
+        def kernel(image: int, given: int, made: int, *_: int) -> None:
+            shape = at(made, out).shape
+            with torch.no_grad():
+                found = torch_library.weight_gradient(at(image, x), at(given, dy), shape, *_moved(problem))
+                at(made, out).copy_(found)
+
+        return self._steps(kernel, x, dy, out, *([] if room is None else [room]))
+
+    def _steps(self, kernel: Kernel, *operands: DeviceArray) -> Steps:
+        made: Any = Launch(self.driver, kernel, tuple(operand.pointer for operand in operands))
+        return Steps((made,))
+
+
+def _moved(problem: Any) -> tuple[Any, ...]:
+    return problem.stride, problem.padding, problem.dilation, problem.groups
+
+
+def described(tensor: Tensor, name: str) -> DeviceArray:
+    """What `runtime.array` says of a tensor on a GPU, of one on the CPU."""
+    size, names = tensor.element_size(), {torch.uint8: "uint8", **{dtype: name for name, dtype in DTYPES.items()}}
+    strides = tuple(size * step for step in tensor.stride())
+    return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, names[tensor.dtype], 0, "torch")
+
+
+class Norms:
+    """Stands in for the kernels of batch norms of images of one shape."""
+
+    def __init__(self, driver: Driver, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.driver, self.shape, self.dtype = driver, shape, dtype
+
+    def prepared(self, kind: Any, described: tuple[Any, ...], device: int) -> list[Launch]:
+        plan, at, epsilon = described
+        activation, there = plan.kind.activation, [address != 0 for address in at]
+        compute = self._gradient if plan.momentum is None else self._forward
+
+        def kernel(*addresses: int) -> None:
+            found = iter(addresses)
+            with torch.no_grad():
+                compute([next(found) if one else 0 for one in there], epsilon, activation, plan.momentum)
+
+        return [Launch(self.driver, kernel, tuple(address for address in at if address))]
+
+    def _forward(self, at: list[int], epsilon: float, activation: str, momentum: float) -> None:
+        x, y, statistics, room, residual, weight, bias, mean, variance, batches = at
+        norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
+        made, found = torch_norm_library.forward(self._image(x), self._image(residual) if residual else None, norm)
+        self._image(y).copy_(made)
+        self._memory(statistics, (2, self.shape[1]), torch.float32).copy_(found)
+        self._memory(room, (1,), torch.float32).fill_(torch.nan)
+        if mean:
+            count = self._memory(batches, (1,), torch.int64).add_(1)
+            share = 1 / int(count) if momentum < 0 else momentum
+            for known, value in zip((mean, variance), found, strict=True):
+                self._memory(known, (self.shape[1],), torch.float32).lerp_(value, share)
+
+    def _gradient(self, at: list[int], epsilon: float, activation: str, _: None) -> None:
+        x, dy, dx, to_weight, to_bias, room, statistics, other, passed, weight, bias = at
+        norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
+        told = self._memory(statistics, (2, self.shape[1]), torch.float32)
+        kept = self._image(other) if other else None
+        made = torch_norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
+        self._memory(room, (1,), torch.float32).fill_(torch.nan)
+        for address, value in zip((to_weight, to_bias), made[1:3], strict=True):
+            self._memory(address, (self.shape[1],), torch.float32).copy_(value)
+        self._image(dx).copy_(made[0])
+        if passed and made[3] is not None:
+            self._image(passed).copy_(made[3])
+
+    def _channels(self, address: int) -> Tensor | None:
+        return self._memory(address, (self.shape[1],), torch.float32) if address else None
+
+    def _image(self, address: int) -> Tensor:
+        n, c, h, w = self.shape
+        return self._memory(address, (n, h, w, c), self.dtype).permute(0, 3, 1, 2)
+
+    def _memory(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        size = math.prod(shape) * dtype.itemsize
+        return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
