@@ -211,10 +211,7 @@ def by_itself(question: Question, mesh: Mesh, clock: Clock, whole: Mapping[str, 
     if key in searches:
         searches[key].allow(clock)
     else:
-        alone = Question.of(
-            question.program, question.machine, mesh, question.objective,
-            clock=clock, seed=question.seed, jobs=question.jobs, say=question.say,
-        )  # fmt: skip
+        alone = question.on(mesh, clock)
         if whole is not None:
             table = StrategyTable(question.program, mesh, alone.book.works, alone.layouts, whole)
             alone = replace(alone, table=table)

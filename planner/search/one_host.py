@@ -96,7 +96,7 @@ def _long(question: Question) -> bool:
 
 def _solutions(question: Question, grouping: Grouping) -> Iterator[tuple[Search, Solution]]:
     """How a host by itself may be cut: as the solver says, and as is found without one."""
-    clock = question.clock
+    clock, short = question.clock, question.clock.limit <= SHORT
     clock = Clock(clock.limit, now() + max(SOON * clock.limit, SHARE * clock.left) - clock.limit, late=inf)
     try:
         search = by_itself(question, grouping.inner, clock)
@@ -104,10 +104,11 @@ def _solutions(question: Question, grouping: Grouping) -> Iterator[tuple[Search,
         return
     if search.least_held > question.capacity:
         return
-    choice = next(unsolved(search))
+    choice = next(unsolved(search)) if short else {}
     solved = _solved(search, question.capacity)
     if solved is not None and solved.choice:
         yield search, solved
+    choice = choice or next(unsolved(search))
     yield search, Solution("fallback", choice, search.costs.of(choice), least_objective(search.model))
 
 

@@ -97,6 +97,13 @@ class Question:
             plain_machine, pieces,
         )  # fmt: skip
 
+    def on(self, mesh: Mesh, clock: Clock) -> Question:
+        """The same question about another mesh, of whose ranks nothing is known yet."""
+        mesh = mesh if mesh.weights else replace(mesh, weights=weights(self.program, self.machine, mesh.size))
+        book = PriceBook(self.machine, mesh, frugal=self.objective == "bytes")
+        table = StrategyTable(self.program, mesh, book.works, book.layouts)
+        return replace(self, mesh=mesh, clock=clock, book=book, table=table, searches={}, apart={})
+
     def of_form(self, form: Rewritten) -> Question:
         """The same question about another form of the program."""
         table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
@@ -190,7 +197,4 @@ class Question:
         return [*map(self._with_weights, others), self]
 
     def _with_weights(self, found: tuple[int, ...]) -> Question:
-        return Question.of(
-            self.program, self.machine, replace(self.mesh, weights=found), self.objective, self.pins,
-            clock=self.clock, seed=self.seed, jobs=self.jobs, say=self.say, pieces=self.pieces,
-        )  # fmt: skip
+        return self.on(replace(self.mesh, weights=found), self.clock)

@@ -26,7 +26,9 @@ def least_held(model: Model) -> int:
 
 
 def _least_in(model: Model, room: Room | None) -> int:
-    least = {flow.tensor: _least_home(model, flow, room) for flow in model.flows}
+    homes = {(flow.home, flow.width): flow for flow in model.flows}  # those of tied tensors are the same
+    smallest = {key: _least_home(model, flow, room) for key, flow in homes.items()}
+    least = {flow.tensor: smallest[flow.home, flow.width] for flow in model.flows}
     ends = [(flow.first, flow.last, least[flow.tensor]) for flow in model.flows if flow.tensor not in model.over]
     change = [0] * (len(model.program.operations) + 2)
     for first, last, size in ends:
@@ -34,8 +36,17 @@ def _least_in(model: Model, room: Room | None) -> int:
         change[max(last, 0) + 1] -= size
     alive = list(accumulate(change))
     at = {op.name: k for k, op in enumerate(model.program.operations)}
-    nodes = (node for node in model.nodes if isinstance(node, OperationNode))
-    return max([alive[at[node.name]] + _more(model, node, least, room) for node in nodes] + alive[-1:], default=0)
+    known: dict[tuple[int, tuple[int, ...]], int] = {}  # and so is what tied operations need of such tensors
+    most = alive[-1:]
+    for k, node in enumerate(model.nodes):
+        if isinstance(node, OperationNode):
+            names = dict.fromkeys((*node.op.operands, node.op.output))
+            taken = {name: least[name] for name in names if name not in model.over}
+            key = model.tied_to[k], tuple(taken.get(name, -1) for name in names)
+            if key not in known:
+                known[key] = _more(model, node, taken, room)
+            most.append(alive[at[node.name]] + known[key])
+    return max(most, default=0)
 
 
 def _least_home(model: Model, flow: Flow, room: Room | None) -> int:
@@ -43,14 +54,14 @@ def _least_home(model: Model, flow: Flow, room: Room | None) -> int:
 
 
 def _more(model: Model, node: OperationNode, least: Mapping[str, int], room: Room | None) -> int:
-    """Bytes that an operation needs of its operands, and leaves of its result, beyond the least that these take."""
-    names = dict.fromkeys((*node.op.operands, node.op.output))
-    free = [name for name in names if name not in model.over]
+    """Bytes that an operation needs of some of its operands, and leaves of its result, beyond the least that these
+    take.
+    """
     beyond = []
     for k in range(len(node.labels)):
         taken = {node.op.output: node.homes[k]} | dict(zip(node.op.operands, node.needs[k], strict=True))
-        stored = {name: model.stored(taken[name], width_of(model.program, name), room) for name in free}
-        beyond.append(sum(max(0, stored[name] - least[name]) for name in free) + node.workspace[k])
+        stored = {name: model.stored(taken[name], width_of(model.program, name), room) for name in least}
+        beyond.append(sum(max(0, stored[name] - least[name]) for name in least) + node.workspace[k])
     return min(beyond, default=0)
 
 

@@ -21,32 +21,29 @@ def carried(program: Program) -> list[Carried]:
     >>> [sorted(together)[-1] for together in carried(net.bind(n=2, c=3, k=4))]
     [('y', 'n'), ('y', 'k'), ('y', 'c')]
     """
-    edges: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-
-    def join(a: tuple[str, str], b: tuple[str, str]) -> None:
-        edges.setdefault(a, {})[b] = None
-        edges.setdefault(b, {})[a] = None
-
-    starts = [(f"op {op.name}", dim.name) for op in program.operations for dim in op.dims]
+    whole: dict[tuple[str, str], set[tuple[str, str]]] = {}  # by (operation, dimension) all that are one with it
+    along: dict[tuple[str, int], tuple[str, str]] = {}  # by axis of a tensor one of those that go along it
     for op in program.operations:
-        rows = [(op.output, axis, row) for axis, row in enumerate(op.write)]
-        rows += [(read.tensor, axis, row) for read in op.reads for axis, row in enumerate(read.index)]
-        for tensor, axis, row in rows:
-            if not row.const and len(row.terms) == 1 and isinstance(row.terms[0][0], str) and row.terms[0][1] == 1:
-                join((f"op {op.name}", row.terms[0][0]), (f"tensor {tensor}", str(axis)))
-    found: list[Carried] = []
-    seen: set[tuple[str, str]] = set()
-    for start in starts:
-        if start in seen:
-            continue
-        reached, frontier = {start}, [start]
-        while frontier:
-            new = [beside for beside in edges.get(frontier.pop(), {}) if beside not in reached]
-            reached.update(new)
-            frontier += new
-        seen |= reached
-        found.append(frozenset((name.removeprefix("op "), d) for name, d in reached if name.startswith("op ")))
-    return found
+        for dim in op.dims:
+            mine = op.name, dim.name
+            whole[mine] = {mine}
+        for tensor, rows in ((op.output, op.write), *((read.tensor, read.index) for read in op.reads)):
+            for axis, row in enumerate(rows):
+                if not row.const and len(row.terms) == 1 and isinstance(row.terms[0][0], str) and row.terms[0][1] == 1:
+                    mine = op.name, row.terms[0][0]
+                    _join(whole, along.setdefault((tensor, axis), mine), mine)
+    return [frozenset(together) for together in {id(some): some for some in whole.values()}.values()]
+
+
+def _join(whole: dict[tuple[str, str], set[tuple[str, str]]], one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Makes one of what two are each part of."""
+    larger, smaller = whole[one], whole[other]
+    if larger is smaller:
+        return
+    if len(larger) < len(smaller):
+        larger, smaller = smaller, larger
+    larger.update(smaller)
+    whole.update(dict.fromkeys(smaller, larger))
 
 
 def zigzag_dims(program: Program) -> Carried:
@@ -54,4 +51,6 @@ def zigzag_dims(program: Program) -> Carried:
     operations around it.
     """
     bounded = {(op.name, dim) for op in program.operations for bound in op.where for dim in bound.expr.dims}
+    if not bounded:
+        return frozenset()
     return frozenset(pair for together in carried(program) if together & bounded for pair in together)
