@@ -67,16 +67,20 @@ class Plan:
         self.workspace = 0
         self.pairs: dict[Hashable, _Pair] = {}
         self._backward: bool | None = None
-        self._told: set[tuple[bool, int]] = set()
+        self._told: set[Hashable] = set()
 
     def tell(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, geometry: Geometry) -> None:
         """Have the extension make forward passes of such operands from here on, if it is there."""
-        told = (bias is not None, w.data_ptr() & ALIGNED)
-        if torch_native.convolve is None or told in self._told or self.copied:
-            return
-        if bias is None or is_wide(bias):
-            self._told.add(told)
+        news = not self.copied and self.is_news((bias is not None, w.data_ptr() & ALIGNED))
+        if news and (bias is None or is_wide(bias)):
             torch_native.learn_forward(x, w, bias, out, geometry, self.launches[bias is not None])
+
+    def is_news(self, call: Hashable) -> bool:
+        """Whether the extension is there and was not told of a kind of call yet; from here on it was."""
+        if torch_native.convolve is None or call in self._told:
+            return False
+        self._told.add(call)
+        return True
 
     def left_entirely(self, operand: Tensor, recorded: bool) -> bool:
         """Whether cuDNN makes a forward pass, of `operand` and others, and where it is `recorded` both gradients."""

@@ -8,12 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import torch_native
 from .convolution import prepare
-from .convolution.prepare import Fused, Steps
+from .convolution.prepare import ACTIVATIONS, Fused, Steps
 from .runtime.array import DeviceArray
 from .torch_calls import ALIGNED, Plan, copied, planned
-from .torch_geometry import Geometry
-from .torch_operands import wide
+from .torch_geometry import Geometry, packed
+from .torch_operands import is_wide, wide
+
+# Activations, and none, as the extension takes them.
+_NUMBERS = {name: number for number, name in enumerate(("", *ACTIVATIONS))}
 
 
 class Following(NamedTuple):
@@ -41,8 +45,24 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor |
         operands.append(then.residual.to(x.dtype).contiguous(memory_format=torch.channels_last))
         names.append("residual")
     kind = (*names[3:], then.activation, operands[-1].data_ptr() & ALIGNED)
-    ready = plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a))
-    return out if ready else None
+    if not plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a)):
+        return None
+    as_given = not plan.copied and (then.residual is None or then.residual is operands[-1])
+    if (
+        as_given
+        and all(one is None or is_wide(one) for one in then[:2])
+        and plan.is_news((kind, w.data_ptr() & ALIGNED))
+    ):
+        torch_native.learn_fused((x, w, *then[:3], _NUMBERS[then.activation]), geometry, out, plan.launches[kind])
+    return out
+
+
+def known(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
+    """The same where the extension knows the call."""
+    number, activation = packed(*geometry[:3]), _NUMBERS.get(then.activation)
+    if torch_native.fused is None or number is None or activation is None:
+        return None
+    return torch_native.fused(x, w, *then[:3], activation, number, geometry.groups)
 
 
 def _fused_steps(

@@ -32,6 +32,8 @@ _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxP
 
 # convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
 convolve: Callable[[Tensor, Tensor | None, Tensor | None, int, int], Tensor | None] | None = None
+# fused(x, w, scale, bias, residual, activation, moved, groups): likewise, of a convolution and what follows it.
+fused: Callable[..., Tensor | None] | None = None
 # norm(x, residual, weight, bias, mean, variance, batches, setting, momentum): likewise, of a batch norm.
 norm: Callable[..., Tensor | None] | None = None
 _extension: Any = None
@@ -95,7 +97,7 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, norm, _extension, _state
+    global convolve, fused, norm, _extension, _state
     from .torch_autograd import backward_of
     from .torch_norm_operators import norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
@@ -103,7 +105,8 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     extension.serve(device, functions, lowered_forward, backward_of, lowered_gradients, norm_backward_of)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
-    _extension, convolve, norm, _state = extension, extension.convolve, extension.norm, "ready"
+    fused, norm = extension.fused, extension.norm
+    _extension, convolve, _state = extension, extension.convolve, "ready"
 
 
 _taken = False
@@ -155,6 +158,13 @@ def learn_forward(
     number = packed(*geometry[:3])
     if number is not None and isinstance(launches, moving.Moving):
         _extension.add_forward(x, w, bias, number, geometry.groups, _description((out,), 0, launches))
+
+
+def learn_fused(call: tuple[Any, ...], geometry: Geometry, out: Tensor, launches: moving.Launches) -> None:
+    """The same of one that something follows, by its operands and activation."""
+    number = packed(*geometry[:3])
+    if number is not None and isinstance(launches, moving.Moving):
+        _extension.add_fused(*call, number, geometry.groups, _description((out,), 0, launches))
 
 
 def learn_gradients(

@@ -5,6 +5,7 @@
 
 #include "convolution.h"
 #include "direct.h"
+#include "fused.h"
 #include "norm.h"
 
 namespace tapestry {
@@ -43,6 +44,7 @@ void take_over() {
 
 PyMethodDef fast[] = {
     {"convolve", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(convolve)), METH_FASTCALL, nullptr},
+    {"fused", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(fused)), METH_FASTCALL, nullptr},
     {"norm", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(norm)), METH_FASTCALL, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -53,10 +55,14 @@ PyMethodDef fast[] = {
 
 PYBIND11_MODULE(tapestry_native, module) {
   module.def("add_forward", tapestry::add_forward);
+  module.def("add_fused", tapestry::add_fused);
   module.def("add_gradients", tapestry::add_gradients);
   module.def("add_norm", tapestry::add_norm);
   module.def("add_norm_gradient", tapestry::add_norm_gradient);
-  module.def("forget", [] { tapestry::plans.clear(); });
+  module.def("forget", [] {
+    tapestry::plans.clear();
+    tapestry::fused_plans.clear();
+  });
   module.def("forget_norms", [] {
     tapestry::norms.clear();
     tapestry::norm_gradients.clear();

@@ -11,20 +11,6 @@ namespace {
 
 Plans norms, norm_gradients;
 
-// Operands of a launch, as they come.
-class Addresses {
- public:
-  void add(const Tensor& tensor) {
-    if (tensor.defined()) words_[count_++] = address(tensor);
-  }
-
-  const std::array<uint64_t, Launch::kOperands>& words() const { return words_; }
-
- private:
-  std::array<uint64_t, Launch::kOperands> words_{};
-  size_t count_ = 0;
-};
-
 // A number for epsilon and activation; its lowest bits say what a gradient asks for where a residual was added.
 struct Setting {
   int64_t number;
@@ -40,10 +26,6 @@ struct Remembered {
 
   bool fit(const Tensor& x) const;
 };
-
-bool is_image(const Tensor& x) {
-  return is_plain(x) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !(address(x) & kAligned);
-}
 
 bool is_like(const Tensor& x, const Tensor& other) {
   return is_image(other) && other.scalar_type() == x.scalar_type() && other.sizes() == x.sizes() &&
@@ -189,11 +171,7 @@ PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
   constexpr int kTensors = 7;
   TORCH_CHECK(count == kTensors + 2, "norm takes seven tensors, a setting and a momentum");
   std::array<Tensor, kTensors> tensors;
-  for (int i = 0; i < kTensors; ++i) {
-    if (given[i] == Py_None) continue;
-    if (!THPVariable_CheckExact(given[i])) Py_RETURN_NONE;
-    tensors[i] = THPVariable_Unpack(given[i]);
-  }
+  if (!taken(given, tensors)) Py_RETURN_NONE;
   const Setting setting{integer(given[kTensors])};
   const Remembered remembered{tensors[4], tensors[5], tensors[6], PyFloat_AsDouble(given[kTensors + 1])};
   if (PyErr_Occurred()) raise_python();
@@ -207,8 +185,6 @@ PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
 }
 
 // -- what Python tells ------------------------------------------------------------------------------------------------
-
-Tensor given_or_none(const py::object& object) { return object.is_none() ? Tensor() : tensor_of(object); }
 
 void add_norm(const py::object& x, const py::object& residual, const py::object& weight, const py::object& bias,
               const py::object& mean, int64_t setting, double momentum, const py::bytes& words) {

@@ -52,6 +52,25 @@ bool untraced() {
 
 uint64_t address(const Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }
 
+// Channels-last, at an address of whole accesses.
+bool is_image(const Tensor& x) {
+  return is_plain(x) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !(address(x) & kAligned);
+}
+
+// Operands of a launch, as they come.
+class Addresses {
+ public:
+  void add(const Tensor& tensor) {
+    if (tensor.defined()) words_[count_++] = address(tensor);
+  }
+
+  const std::array<uint64_t, Launch::kOperands>& words() const { return words_; }
+
+ private:
+  std::array<uint64_t, Launch::kOperands> words_{};
+  size_t count_ = 0;
+};
+
 // Launches on torch's current stream; whether the driver took them.
 bool run(const Call& call, const std::array<uint64_t, Launch::kOperands>& addresses, const Tensor& on) {
   void* stream = nullptr;
@@ -108,6 +127,19 @@ CallPointer described(const py::bytes& words) {
 const Tensor& tensor_of(const py::handle& object) {
   TORCH_CHECK(THPVariable_Check(object.ptr()), "not a tensor");
   return THPVariable_Unpack(object.ptr());
+}
+
+Tensor given_or_none(const py::object& object) { return object.is_none() ? Tensor() : tensor_of(object); }
+
+// The first arguments of a call as tensors, undefined for None; false where one is of another kind.
+template <size_t count>
+bool taken(PyObject* const* given, std::array<Tensor, count>& tensors) {
+  for (size_t i = 0; i < count; ++i) {
+    if (given[i] == Py_None) continue;
+    if (!THPVariable_CheckExact(given[i])) return false;
+    tensors[i] = THPVariable_Unpack(given[i]);
+  }
+  return true;
 }
 
 }  // namespace

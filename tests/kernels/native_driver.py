@@ -16,6 +16,9 @@ from tapestry.kernels import torch_library, torch_norm_library
 from tapestry.kernels.convolution.prepare import Steps
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.module import Described
+from tapestry.kernels.torch_fused import in_steps
+from tapestry.kernels.torch_fused_calls import Following
+from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_norm_library import Norm
 
 CONTEXT, STREAM = 0xC0, 0x5EED
@@ -119,14 +122,20 @@ class Prepare:
         self.driver = driver
 
     def forward(self, problem: Any, x: DeviceArray, w: DeviceArray, out: DeviceArray, fused: Any, _: Any) -> Steps:
-        bias = () if fused.bias is None else (fused.bias,)
+        there = [one is not None for one in fused[:3]]
+        extras = [one for one in fused[:3] if one is not None]
 
         def kernel(image: int, taps: int, made: int, *added: int) -> None:
-            extra = at(added[0], bias[0]) if bias else None
+            given = iter(at(address, like) for address, like in zip(added, extras, strict=True))
+            then = Following(*(next(given) if one else None for one in there), fused.activation or "")
             with torch.no_grad():
-                at(made, out).copy_(torch_library.forward(at(image, x), at(taps, w), extra, *_moved(problem)))
+                if then.residual is None and then.scale is None and not then.activation:
+                    found = torch_library.forward(at(image, x), at(taps, w), then.bias, *_moved(problem))
+                else:
+                    found = in_steps(at(image, x), at(taps, w), then, Geometry(*_moved(problem)))
+                at(made, out).copy_(found)
 
-        return self._steps(kernel, x, w, out, *bias)
+        return self._steps(kernel, x, w, out, *extras)
 
     def input_gradient(self, problem: Any, dy: DeviceArray, w: DeviceArray, out: DeviceArray, _: Any) -> Steps:
         def kernel(given: int, taps: int, made: int) -> None:

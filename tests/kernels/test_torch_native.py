@@ -21,6 +21,8 @@ from tapestry.kernels import (
     torch_autograd,
     torch_calls,
     torch_extension,
+    torch_fused_calls,
+    torch_geometry,
     torch_native,
     torch_norm_calls,
     torch_norm_operators,
@@ -31,6 +33,7 @@ from tapestry.kernels.cost import cudnn
 from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import identities
 from tapestry.kernels.torch import GroupedConv2d, NormAct2d, conv2d
+from tapestry.kernels.torch_fused import FusedConv2d
 
 from .native_driver import CONTEXT, STREAM, Driver, Launch, Norms, Prepare, described
 from .test_torch_eager import H200
@@ -380,6 +383,39 @@ def test_plans_that_are_forgotten_are_made_again(driver: Driver, monkeypatch: py
             x = torch.randn(1, 16, rows, 4, dtype=BF16).contiguous(memory_format=torch.channels_last)
             assert torch.equal(conv(x), conv(x))
     assert driver.ran == ["python", "native"] * 8
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", ["", "silu"])
+def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool, activation: str) -> None:
+    x, other = operands()
+    geometry = torch_geometry.Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2)
+    scaled = torch.rand(16) if scale else None
+    conv = FusedConv2d(layer().weight, scaled, torch.randn(16), activation, geometry)
+    added = other if residual else None
+    with torch.no_grad():
+        found = [conv(x, added) for _ in range(3)]
+        assert driver.ran == ["python", "native", "native"]
+        assert all(torch.equal(one, found[0]) for one in found)
+        y = nn.functional.conv2d(x.float(), conv.weight.float(), padding=1, groups=2)
+        y = (y if scaled is None else y * scaled[:, None, None]) + conv.bias[:, None, None]  # type: ignore[index]
+        y = y if added is None else y + added
+        torch.testing.assert_close(found[0].float(), nn.functional.silu(y) if activation else y, atol=0.05, rtol=0.02)
+        conv(x.contiguous(), added), conv(x, other.contiguous() if residual else None)
+        assert driver.ran[3:] == (["python"] * 2 if residual else ["python", "native"])
+        with autocast():
+            torch.testing.assert_close(
+                conv(x, added), found[0], atol=0.05, rtol=0.02
+            )  # torch, one step after the other
+        assert driver.ran[5:] == []
+        assert torch_native.fused is not None
+        rest = (torch_fused_calls._NUMBERS[activation], torch_geometry.packed(*geometry[:3]), 2)
+        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias, added, *rest) is not None
+        for unfit in (x.float(), x[0], x.to("meta"), torch.randn(2, 16, 9, 6, dtype=BF16)):
+            assert torch_native.fused(unfit, conv.weight, conv.scale, conv.bias, added, *rest) is None
+        assert torch_native.fused(x, conv.weight, conv.scale, None, added, *rest) is None
+        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias[:8], added, *rest) is None  # type: ignore[index]
 
 
 # -- norms -------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_native
+from tapestry.kernels import torch_fused_calls, torch_geometry, torch_native
 from tapestry.kernels.torch import GroupedConv2d, NormAct2d
+from tapestry.kernels.torch_fused import FusedConv2d
+from tapestry.kernels.torch_geometry import Geometry
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 BF16 = torch.bfloat16
@@ -31,12 +33,12 @@ def there() -> None:
 @contextmanager
 def by_python() -> Iterator[None]:
     """Layers do not ask the extension."""
-    known = torch_native.convolve, torch_native.norm
-    torch_native.convolve = torch_native.norm = None
+    known = torch_native.convolve, torch_native.fused, torch_native.norm
+    torch_native.convolve = torch_native.fused = torch_native.norm = None
     try:
         yield
     finally:
-        torch_native.convolve, torch_native.norm = known
+        torch_native.convolve, torch_native.fused, torch_native.norm = known
 
 
 def images(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
@@ -104,6 +106,23 @@ def test_norms_have_the_same_bits(act: nn.Module, summed: bool) -> None:
             expected = step(one, x, dy)
         same(step(other, x, dy), expected)
         same(list(other.buffers()), list(one.buffers()))
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_what_follows_a_convolution_has_the_same_bits(summed: bool) -> None:
+    geometry = Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8)
+    scale, bias = torch.rand(64, device="cuda"), torch.randn(64, device="cuda")
+    conv = FusedConv2d(layer(8, 1, BF16).weight, scale, bias, "silu", geometry)
+    x, residual = images(4, 64, 28, 28), images(4, 64, 28, 28) if summed else None
+    with torch.no_grad():
+        with by_python():
+            expected = conv(x, residual)
+        for _ in range(3):
+            assert torch.equal(conv(x, residual), expected)
+        number = torch_geometry.packed(*geometry[:3])
+        given = (x, conv.weight, conv.scale, conv.bias, residual, torch_fused_calls._NUMBERS["silu"], number, 8)
+        assert torch_native.fused is not None
+        assert torch_native.fused(*given) is not None
 
 
 def test_captured_steps() -> None:

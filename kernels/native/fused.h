@@ -1,0 +1,75 @@
+// Convolutions with what follows them in one launch, for inference: `fused` is what a layer calls.
+
+#pragma once
+
+#include "convolution.h"
+
+namespace tapestry {
+namespace {
+
+// What follows a sum; undefined where it is not there. `activation` is a number of Python's.
+struct Following {
+  Tensor scale, bias, residual;
+  int64_t activation;
+
+  bool fits(const Tensor& x) const {
+    for (const auto* values : {&scale, &bias})
+      if (values->defined() && !is_wide_vector(*values, x)) return false;
+    return !residual.defined() ||
+           (is_image(residual) && residual.device() == x.device() && residual.scalar_type() == x.scalar_type());
+  }
+};
+
+Plans fused_plans;
+
+Key fused_key(const Tensor& x, const Tensor& w, const Following& then, int64_t moved, int64_t groups) {
+  Key key;
+  for (const int64_t word : {static_cast<int64_t>(x.get_device()), moved, groups, then.activation}) key.add(word);
+  for (const auto* values : {&then.scale, &then.bias}) key.add(values->defined() ? values->numel() : -1);
+  key.add(x);
+  key.add(w);
+  if (then.residual.defined()) key.add(then.residual);
+  return key;
+}
+
+// Undefined where the call is Python's.
+Tensor fused_of(const Tensor& x, const Tensor& w, const Following& then, int64_t moved, int64_t groups) {
+  if (!untraced() || at::autocast::is_autocast_enabled(served.device) || !is_plain(x) || !is_plain(w) ||
+      x.dim() != 4 || w.dim() != 4 || w.device() != x.device() || !then.fits(x))
+    return {};
+  const auto call = fused_plans.find(fused_key(x, w, then, moved, groups));
+  if (!call) return {};
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const Tensor out = allocated(call->results[0], x);
+  Addresses at;
+  for (const auto* tensor : {&x, &w, &out, &then.scale, &then.bias, &then.residual}) at.add(*tensor);
+  return run(*call, at.words(), x) ? out : Tensor();
+}
+
+// fused(x, w, scale, bias, residual, activation, moved, groups), None for what is not there: the result, or None where
+// Python is to compute it.
+PyObject* fused(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  HANDLE_TH_ERRORS
+  constexpr int kTensors = 5;
+  TORCH_CHECK(count == kTensors + 3, "fused takes five tensors and three numbers");
+  std::array<Tensor, kTensors> tensors;
+  if (!taken(given, tensors)) Py_RETURN_NONE;
+  const Following then{tensors[2], tensors[3], tensors[4], integer(given[5])};
+  const int64_t moved = integer(given[6]), groups = integer(given[7]);
+  Tensor made;
+  {
+    const py::gil_scoped_release others;
+    made = fused_of(tensors[0], tensors[1], then, moved, groups);
+  }
+  return wrapped(made);
+  END_HANDLE_TH_ERRORS
+}
+
+void add_fused(const py::object& x, const py::object& w, const py::object& scale, const py::object& bias,
+               const py::object& residual, int64_t activation, int64_t moved, int64_t groups, const py::bytes& words) {
+  const Following then{given_or_none(scale), given_or_none(bias), given_or_none(residual), activation};
+  fused_plans.add(fused_key(tensor_of(x), tensor_of(w), then, moved, groups), described(words));
+}
+
+}  // namespace
+}  // namespace tapestry
