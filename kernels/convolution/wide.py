@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..cost import wide_times
 from ..runtime.compiler import Recipe
 from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
 from .launch import View
@@ -33,14 +34,26 @@ def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
 
 @lru_cache(maxsize=4096)
 def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = False) -> Cuts:
-    """The sweeps of a pass, each with the cut that is guessed to be fastest. None where one of them has no cut.
+    """The sweeps of a pass, each with its cut: which was fastest, else is guessed to be. None where one has none.
 
     `fused`: something is done with the sums before they leave.
     """
     if not takes(problem, gpu):
         return ()
+    if measured := _measured(problem, what, gpu, fused):
+        return measured
     found = [_cut(way, gpu, fused) for way in ways(problem, what)]
     return min(filter(None, found), key=lambda cuts: _seconds(cuts, gpu), default=())
+
+
+def _measured(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Cuts:
+    """The sweeps as they were measured to be fastest, of those that are legal."""
+    found = ways(problem, what)
+    for timed in wide_times.timed(problem, what) if gpu.tuned else ():
+        sweeps = tuple((part, WideConfiguration(*cut)) for part, cut in zip(found[timed.way], timed.cuts, strict=True))
+        if all(wide_forward.legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in sweeps):
+            return sweeps
+    return ()
 
 
 def _cut(way: tuple[Part, ...], gpu: Gpu, fused: bool) -> Cuts:
@@ -55,8 +68,17 @@ def _seconds(found: Cuts, gpu: Gpu) -> float:
 
 @lru_cache(maxsize=4096)
 def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> WideWeightGradient | None:
-    """The cut of a weight gradient that is guessed to be fastest, or None."""
-    options = wide_gradient_candidates.configurations(problem, gpu) if takes(problem, gpu) else []
+    """The cut of a weight gradient that was fastest, else is guessed to be, or None."""
+    if not takes(problem, gpu):
+        return None
+    measured = wide_times.timed(problem, "weight_gradient") if gpu.tuned else ()
+    known = (WideWeightGradient(*timed.cuts[0]) for timed in measured)
+    legal = (cut for cut in known if wide_weight_gradient.legal(WideGradientCut(problem, cut), gpu.shared_per_block))
+    return next(legal, None) or _guessed(problem, gpu)
+
+
+def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> WideWeightGradient | None:
+    options = wide_gradient_candidates.configurations(problem, gpu)
     return options[0] if options else None
 
 
@@ -88,8 +110,8 @@ def recipe(part: Part, cut: WideConfiguration, flags: Mapping[str, Any]) -> Reci
 
 
 def gradient_recipes(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> list[Recipe]:
-    """The kernel that leaves sums for every split, and the one that adds them where there are several."""
+    """The kernel that leaves sums for every split, and the one that adds them where the first does not."""
     source = wide_weight_gradient.source(problem, chosen, partial)
     first, in_f32, rounded = wide_weight_gradient.NAMES
-    names = (first, in_f32 if partial else rounded) if chosen.splits > 1 else (first,)
+    names = (first, in_f32 if partial else rounded) if chosen.apart else (first,)
     return [Recipe(name, source, feature=FEATURE) for name in names]

@@ -8,7 +8,7 @@ warpgroup.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from math import ceil, gcd
 from typing import Protocol, TypeVar
@@ -70,8 +70,16 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
                     stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
-                    if legal(WideCut(sweep, cut, fused), gpu.shared_per_block):
+                    found = WideCut(sweep, cut, fused)
+                    if legal(found, gpu.shared_per_block) and not _needless(found, gpu.shared_per_block):
                         yield cut
+
+
+def _needless(cut: WideCut, shared: int) -> bool:
+    """Whether a block has one row of the cells of several groups where it could have the cells whole."""
+    chosen = cut.configuration
+    whole = replace(cut, configuration=replace(chosen, parts=1, stages=2))
+    return chosen.groups > 1 and chosen.parts > 1 and legal(whole, shared)
 
 
 def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
@@ -79,6 +87,8 @@ def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
     written = octets(sweep)[1]
     for count in range(1, min(groups(sweep), MOST_WARPGROUPS) + 1):
         yield count, 1, 1
+        if count > 1 and sweep.rows.cell > 1:
+            yield count, sweep.rows.cell, 1
     for parts in range(1, min(written, 8) + 1):
         for shares in range(1, min(MOST_WARPGROUPS, written) + 1):
             own = ceil(written / (parts * shares))

@@ -39,9 +39,10 @@ FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 class WideConfiguration:
     """One way to cut a sweep.
 
-    A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
-    `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 each, in `images`
-    images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
+    A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes, or one row of the
+    cells that several groups write; beside each other `shares` warpgroups divide what a group writes of that, and
+    `tiles` warpgroups the positions: 64 each, in `images` images x `units` units of 8 columns. `stages` input rows are
+    under way; `blocks` blocks share a multiprocessor.
     """
 
     groups: int
@@ -199,7 +200,7 @@ def legal(cut: WideCut, shared: int) -> bool:
     """Whether the kernel can be built and launched so: boxes, threads, registers, and `shared` bytes a block."""
     chosen, found = cut.configuration, octets(cut.sweep)
     return (
-        (chosen.groups == 1 or chosen.parts * chosen.shares == 1)
+        (chosen.groups == 1 or chosen.parts * chosen.shares == 1 or _rows_of_cells(cut))
         and chosen.parts * chosen.shares <= found[1]
         and chosen.images * chosen.units == 8 * chosen.tiles
         and (chosen.images == 1 or cut.column_tiles == 1)
@@ -209,6 +210,11 @@ def legal(cut: WideCut, shared: int) -> bool:
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
+
+
+def _rows_of_cells(cut: WideCut) -> bool:
+    """Whether the parts of what groups write are the rows of their cells, which leave in boxes."""
+    return cut.boxed and cut.configuration.shares == 1 and cut.configuration.parts == cut.sweep.rows.cell
 
 
 def source(

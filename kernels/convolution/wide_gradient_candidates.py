@@ -12,6 +12,7 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
+from .weight_gradient_configuration import MOST_RANKS
 from .wide_candidates import ranked
 from .wide_weight_gradient import BATCH, WideGradientCut, WideWeightGradient, legal
 
@@ -33,6 +34,8 @@ class WideGradientFit:
     fold: float
     start_clocks: float
     second_clocks: float
+    cluster_clocks: float
+    exchanged_bytes_per_clock: float
 
 
 FIT = fitted(WideGradientFit, "wide_weight_gradient")
@@ -53,8 +56,16 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
                     found = WideGradientCut(problem, replace(cut, stages=stages))
                     splits = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
                     cut = replace(cut, stages=stages, splits=splits)
-                    if legal(WideGradientCut(problem, cut), gpu.shared_per_block):
-                        yield cut
+                    ranks = _ranks(found, min(splits, MOST_RANKS), gpu)
+                    for way in (cut, replace(cut, splits=ranks, clustered=True)):
+                        if legal(WideGradientCut(problem, way), gpu.shared_per_block):
+                            yield way
+
+
+def _ranks(cut: WideGradientCut, most: int, gpu: Gpu) -> int:
+    """Splits that are a cluster: as many as leave all clusters to run at once, each block alone on a multiprocessor."""
+    fit = (ranks for ranks in range(most, 1, -1) if cut.channel_blocks <= gpu.clusters_of(ranks))
+    return next(fit, 0) if cut.configuration.blocks == 1 else 0
 
 
 def _channels(problem: ConvolutionProblem) -> Iterator[tuple[int, int, int]]:
@@ -83,11 +94,12 @@ def _positions(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
 
 
 def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
-    """Estimated clocks of both launches, or of the one that a single split takes."""
+    """Estimated clocks of both launches, or of the one that a single split or a cluster takes."""
     problem, chosen = cut.problem, cut.configuration
     blocks = cut.channel_blocks * chosen.splits
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
-    waves = ceil(blocks / (gpu.sms * chosen.blocks))
+    at_once = chosen.splits * gpu.clusters_of(chosen.splits) if chosen.clustered else gpu.sms
+    waves = ceil(blocks / (at_once * chosen.blocks))
     rows = ceil(cut.work / chosen.splits)
     cut_off = 0 if rows % problem.p == 0 else max(0, problem.r - problem.stride[0])
     steps = rows * problem.stride[0] + cut_off
@@ -104,5 +116,6 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     bounds = (loaded / per_clock * FIT.memory * resident, inside * resident, chain)
     step: float = sum(bound**3 for bound in bounds) ** (1 / 3) * (1 + FIT.crowded * (chosen.blocks - 1))
     fold = FIT.fold * 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock
-    start = FIT.start_clocks + FIT.second_clocks * (chosen.splits > 1)
-    return start + waves * steps * step + fold
+    if chosen.clustered:
+        fold = FIT.cluster_clocks + cut.exchanged * resident / FIT.exchanged_bytes_per_clock
+    return FIT.start_clocks + FIT.second_clocks * chosen.apart + waves * steps * step + fold

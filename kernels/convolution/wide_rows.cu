@@ -48,8 +48,9 @@ struct Stretch {
     int number, whole, part, begin, end;    // which of them; what of the channels
 
     __device__ explicit Stretch(const Lines& lines) {
-        number = lines.channel_blocks.quotient(blockIdx.x);
-        const int block = lines.channel_blocks.remainder(blockIdx.x, number);
+        const int line = lines.channel_blocks.quotient(blockIdx.x);
+        const int block = lines.channel_blocks.remainder(blockIdx.x, line);
+        number = line + blockIdx.y;    // one of the two is zero: stretches that are a cluster lie along y
         whole = lines.parts.quotient(block);
         part = lines.parts.remainder(block, whole);
         begin = number * lines.stretch + min(number, lines.longer);

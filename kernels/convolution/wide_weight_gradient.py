@@ -18,8 +18,9 @@ from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
+from .weight_gradient_configuration import MOST_RANKS
 from .wide_forward import product, row_map, together
-from .wide_threads import Warpgroups
+from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
 ARCH = "sm_90a"
@@ -28,6 +29,7 @@ REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
 SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
+FRAGMENT_BYTES = 16  # of the sums of a thread, that one block of a cluster adds
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class WideWeightGradient:
 
     A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and one of `x_parts` of
     its channels of x. It takes `images` images x `units` units of 8 columns of one of `splits` stretches of rows;
-    `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
+    `stages` rows of x are under way; `blocks` blocks share a multiprocessor. Splits that are `clustered` add their sums
+    in the launch that makes them; others leave theirs to a second one.
     """
 
     groups: int
@@ -47,6 +50,12 @@ class WideWeightGradient:
     stages: int
     blocks: int
     splits: int
+    clustered: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether the splits' sums are added by a second launch."""
+        return self.splits > 1 and not self.clustered
 
 
 @dataclass(frozen=True)
@@ -136,10 +145,18 @@ class WideGradientCut(Warpgroups):
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: the rings, a row of zeros, barriers."""
+        """Bytes of dynamic shared memory: the rings and a row of zeros, later what a cluster exchanges; barriers."""
         rows = (self.dy_stages + 1) * ceil(self.dy_bytes / 1024) * 1024
         rows += self.configuration.stages * ceil(self.x_bytes / 128) * 128
-        return rows + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
+        return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes of the sums that the blocks of a cluster leave with one of them, where its rings have been."""
+        chosen = self.configuration
+        threads = 32 * WARPS_A_GROUP * self.warpgroups
+        turns = ceil(self.problem.r * self.written / chosen.splits)
+        return chosen.splits * turns * threads * FRAGMENT_BYTES if chosen.clustered else 0
 
     @property
     def registers(self) -> int:
@@ -176,6 +193,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * chosen.units, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
+        and (not chosen.clustered or 1 < chosen.splits <= MOST_RANKS)
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
@@ -184,7 +202,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
 def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> str:
     """The CUDA source. Problems that differ in extents, padding and number of groups alone share one.
 
-    A single split leaves the gradient itself, as f32 where a `partial` one is wanted.
+    A single split, or several that are a cluster, leave the gradient itself, as f32 where a `partial` one is wanted.
     """
     cut = WideGradientCut(problem, chosen)
     numbers: dict[str, int | bool] = {
@@ -192,6 +210,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
         "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
         "IMAGES": chosen.images, "UNITS": chosen.units, "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
+        "RANKS": chosen.splits if chosen.clustered else 1,
         **cut.thread_numbers,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
@@ -200,16 +219,16 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     declared = declarations(Specification("spec", (), parameters=parameters))
     headers = ("async", "divisor", "mma", "numeric", "registers", "wgmma")
     includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
-    left = "unsigned short" if chosen.splits == 1 and not partial else "float"
+    left = "float" if chosen.apart or partial else "unsigned short"
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; using Left = {left}; }}"
     instance = product(cut.written, problem.dtype, "turned")
-    texts = [kernel_text(name) for name in ("wide_rows.cu", "wide_weight_gradient.cu", fold_quadruples.TEXT)]
+    texts = [kernel_text(name) for name in ("wide_rows.cu", fold_quadruples.TEXT, "wide_weight_gradient.cu")]
     return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
-    """Bytes of the sums of all splits, where there are several."""
-    return 4 * problem.weight_elements * chosen.splits if chosen.splits > 1 else 0
+    """Bytes of the sums of all splits, where a second launch adds them."""
+    return 4 * problem.weight_elements * chosen.splits if chosen.apart else 0
 
 
 def launches(
@@ -217,7 +236,7 @@ def launches(
 ) -> tuple[Launch, ...]:
     """The launch that leaves the sums of every split, and the one that adds them into `out`, dense like the filter.
 
-    Of a single split, the launch that leaves its sums in `out`.
+    Of a single split or a cluster, the launch that leaves its sums in `out`.
     """
     cut = WideGradientCut(problem, chosen)
     x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
@@ -229,7 +248,8 @@ def launches(
         chosen.x_parts, problem.k,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
-    grid = (cut.channel_blocks * chosen.splits,)
-    made = (x_map, dy_map, workspace if chosen.splits > 1 else out, work)
-    first = Launch(grid, (cut.threads,), made, cut.shared, residents=chosen.blocks)
-    return (first, fold_quadruples.launch(problem, chosen.splits, workspace, out)) if chosen.splits > 1 else (first,)
+    made = (x_map, dy_map, workspace if chosen.apart else out, work)
+    along_y = chosen.splits if chosen.clustered else 1
+    grid, cluster = (cut.channel_blocks * (chosen.splits // along_y), along_y), (1, along_y)
+    first = Launch(grid, (cut.threads,), made, cut.shared, cluster, residents=chosen.blocks)
+    return (first, fold_quadruples.launch(problem, chosen.splits, workspace, out)) if chosen.apart else (first,)

@@ -23,6 +23,7 @@ class Gpu:
     """A GPU as the cost model sees it. Bytes, bytes per second (a copy, read + write), hertz, seconds.
 
     `clustered_sms`: multiprocessors that large clusters of blocks can have, of which each lies in one part of the GPU.
+    `clusters`: how many of 2 blocks run at once where a multiprocessor has one block, how many of 3, and so on.
     `clock_hz` is what the device reports, `sustained_clock_hz` what remains while its tensor cores work. `tuned`: the
     kernels were tuned and the model was trained on this GPU; for others it predicts by counting alone.
     `warpgroup_products`: its tensor cores multiply for four warps at once, with an operand in shared memory (`wgmma`).
@@ -31,6 +32,7 @@ class Gpu:
     name: str
     sms: int
     clustered_sms: int
+    clusters: tuple[int, ...]
     shared_per_block: int
     shared_per_sm: int
     registers_per_sm: int
@@ -42,6 +44,10 @@ class Gpu:
     launch_s: float
     warpgroup_products: bool
     tuned: bool
+
+    def clusters_of(self, blocks: int) -> int:
+        """Clusters of so many blocks that run at once where a multiprocessor has one block."""
+        return self.clusters[blocks - 2] if 2 <= blocks < len(self.clusters) + 2 else 0
 
     def roofline_s(self, bytes_moved: float) -> float:
         """The least time in which `bytes_moved` pass the memory."""
@@ -55,7 +61,8 @@ def _document() -> dict[str, Any]:
 
 
 def _values(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: number["value"] for name, number in entry["numbers"].items()}
+    values = ((name, number["value"]) for name, number in entry["numbers"].items())
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values}
 
 
 @cache
@@ -96,6 +103,7 @@ def described_gpu(properties: DeviceProperties) -> Gpu:
         name=properties.name,
         sms=properties.sms,
         clustered_sms=properties.sms * known.clustered_sms // known.sms,
+        clusters=tuple(properties.sms * count // known.sms for count in known.clusters),
         shared_per_block=properties.shared_per_block,
         l2_bytes=properties.l2_bytes,
         shared_per_sm=properties.shared_per_sm,

@@ -12,12 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.kernels.convolution import wide, wide_candidates, wide_forward, wide_weight_gradient
+from tapestry.kernels.convolution import (
+    wide,
+    wide_candidates,
+    wide_forward,
+    wide_gradient_candidates,
+    wide_weight_gradient,
+)
 from tapestry.kernels.convolution.configuration import register_limit
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward import WideCut
 from tapestry.kernels.convolution.wide_sweep import ways
+from tapestry.kernels.convolution.wide_threads import Warpgroups
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
 from tapestry.kernels.cost.cudnn import ours_s
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
@@ -182,11 +189,24 @@ def test_nothing_is_spilled_where_registers_are_scarcest(width: int, what: Walke
     """Of all cuts worth trying, that which leaves the fewest registers beyond what it is estimated to want."""
     part = ways(layer(width, n=128, stride=(stride, stride)), what)[0][0]
 
-    def share(cut: wide_forward.WideConfiguration) -> float:
-        found = WideCut(part.sweep, cut, fused)
-        return found.registers / (
-            found.taken_registers if found.trades else register_limit(found.threads, found.blocks)
-        )
-
-    scarcest = max(wide_candidates.configurations(part.sweep, gpu(), fused), key=share)
+    cuts = wide_candidates.configurations(part.sweep, gpu(), fused)
+    scarcest = max(cuts, key=lambda cut: wanted(WideCut(part.sweep, cut, fused)))
     spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))
+
+
+def wanted(cut: Warpgroups) -> float:
+    """The share of the registers of a thread that it is estimated to want."""
+    return cut.registers / (cut.taken_registers if cut.trades else register_limit(cut.threads, cut.blocks))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [24, 72, 120])
+def test_clusters_spill_nothing_and_run_at_once(width: int) -> None:
+    """Of cuts of few pixels, whose splits are clusters: that which leaves the fewest registers."""
+    problem = layer(width, n=128, h=7, w=7)
+    cuts = [cut for cut in wide_gradient_candidates.configurations(problem, gpu()) if cut.clustered]
+    blocks = [(WideGradientCut(problem, cut).channel_blocks, cut) for cut in cuts]
+    assert cuts
+    assert all(count <= cut.blocks * gpu().clusters_of(cut.splits) for count, cut in blocks)
+    scarcest = max(cuts, key=lambda cut: wanted(WideGradientCut(problem, cut)))
+    spills_nothing(wide.gradient_recipes(problem, scarcest, partial=False)[0])

@@ -61,6 +61,8 @@ KINDS = [
     Kind(cut(2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),
     Kind(cut(parts=2, shares=2, images=8), 4, 3, width=40, stride=(2, 2), what="input_gradient", dtype="bf16"),
     Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),  # a row of a cell each
+    Kind(cut(2, parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),  # and of two groups
+    Kind(cut(3, parts=2, images=4), 3, 2, width=8, stride=(2, 1), what="input_gradient", dtype="bf16", fused=True),
     Kind(cut(shares=2, images=8), 4, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16"),
     Kind(cut(images=8), 1, 2, width=16, width_out=24, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
     Kind(cut(images=4), 3, 2, width=1, width_out=3, fused=True),

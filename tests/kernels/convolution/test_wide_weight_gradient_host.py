@@ -80,20 +80,39 @@ def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.r}x{kind.s} width {kind.width} {kind.stride}")
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), splits=st.integers(1, 3), seed=st.integers(0, 999), partial=st.booleans())
+@given(
+    data=st.data(), splits=st.integers(1, 3), seed=st.integers(0, 999), partial=st.booleans(), clustered=st.booleans()
+)
 def test_the_kernels_sum_the_weight_gradient(
-    kind: Kind, data: st.DataObject, splits: int, seed: int, partial: bool
+    kind: Kind, data: st.DataObject, splits: int, seed: int, partial: bool, clustered: bool
 ) -> None:
+    """By one split, by several that a second launch adds, and by several that are a cluster."""
     problem = data.draw(emulated.wide_problems(kind))
     chosen = replace(kind.cut, splits=1)
     if chosen.images > 1 and WideGradientCut(problem, chosen).column_tiles > 1:
         return
-    chosen = replace(chosen, splits=min(splits, WideGradientCut(problem, chosen).work))
+    splits = min(splits, WideGradientCut(problem, chosen).work)
+    check(kind, problem, replace(chosen, splits=splits, clustered=clustered and splits > 1), partial, seed)
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(Kind(cut(1, images=2, x_parts=2), 3, 3, width=72), id="lines of dy side by side"),
+    pytest.param(Kind(cut(2, images=2), 3, 3, width=40), id="more sums than the rings have room for"),
+])  # fmt: skip
+@pytest.mark.parametrize("splits", [2, 5])
+def test_clusters_of_every_shape_sum_it(kind: Kind, splits: int) -> None:
+    """The blocks of a cluster differ in their addresses, and leave sums where rings have been, and beyond."""
+    problem = kind.problem(7, 7, 7, kind.octets(), (1, 1, 1, 1))
+    check(kind, problem, replace(kind.cut, splits=splits, clustered=True), partial=False, seed=splits)
+
+
+def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, seed: int) -> None:
+    """All of a gradient that is NaN before."""
     random = np.random.default_rng(seed)
     x, dy = small(random, problem.input_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
     alike = kind.problem(1, 40, 40, kind.octets(), (0, 0, 0, 0))
-    alone = chosen.splits == 1
-    loaded = library(alike, replace(chosen, splits=1 if alone else 2), partial and alone)
+    alone = not chosen.apart
+    loaded = library(alike, replace(chosen, splits=2) if chosen.apart else chosen, partial and alone)
     room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
     dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])
     with pytest.MonkeyPatch.context() as patch:
@@ -103,6 +122,7 @@ def test_the_kernels_sum_the_weight_gradient(
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
     names = ("wide_weight_gradient", "fold_quadruples_partial" if partial else "fold_quadruples_rounded")
     for name, launch in zip(names[:1] if alone else names, made, strict=True):
-        emulated.start(getattr(loaded, f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
+        run, cluster = getattr(loaded, f"run_{name}"), (*launch.cluster, 1)[1]
+        emulated.start(run, launch.grid, launch.block, launch.arguments, seed, cluster)
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
     np.testing.assert_allclose(dw.astype("f8"), weight_gradient(problem, x, dy), rtol=0 if partial else unit, atol=unit)

@@ -81,4 +81,5 @@ def test_a_device_says_itself_what_it_can_say() -> None:
     found = described_gpu(half)
     assert (found.sms, found.l2_bytes, found.shared_per_block, found.shared_per_sm) == (66, 1 << 20, 1 << 10, 1 << 11)
     assert (found.registers_per_sm, found.threads_per_sm, found.clustered_sms) == (1 << 12, 512, 64)
+    assert [found.clusters_of(blocks) for blocks in (1, 2, 3, 9)] == [0, 33, 19, 0]
     assert (found.copy_bytes_per_s, found.tuned) == (tuned_gpu().copy_bytes_per_s, False)

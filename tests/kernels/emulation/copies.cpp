@@ -49,6 +49,12 @@ unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int 
     return place;
 }
 
+void leave_barriers(const emulated::Block* block, unsigned address, unsigned bytes) {
+    const auto next = phases.lower_bound({block, address});
+    if (next != phases.end() && next->first.first == block && next->first.second < address + bytes)
+        emulated::fail("a store where a barrier lies");
+}
+
 Phase& phase_of(const Barrier& barrier) { return phases.at({emulated::running, barrier.address}); }
 
 }  // namespace
@@ -86,6 +92,14 @@ void wait_copies() {
     octet_copies[emulated::lane()].clear();
 }
 
+void store_shared(unsigned address, const float4& value) {
+    const unsigned rank = address / rank_bit, place = address % rank_bit;
+    unsigned char* to = rank == emulated::rank() ? shared_pointer(address, 16) : emulated::memory_of(rank) + place;
+    if (place % 16 || place >= emulated::shared_bytes) emulated::fail("an address outside shared memory, or not aligned");
+    leave_barriers(&(*emulated::running->cluster)[rank], address, sizeof value);
+    std::memcpy(to, &value, sizeof value);
+}
+
 void commit_stores() {
     stores.groups.push_back(std::move(stores.open));
     stores.open.clear();
@@ -115,3 +129,9 @@ void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned 
 }
 
 }  // namespace tapestry
+
+namespace emulated {
+
+void forget_barriers() { tapestry::phases.clear(); }
+
+}  // namespace emulated

@@ -55,6 +55,8 @@ struct Block {
 };
 extern Block* running;
 
+void forget_barriers();    // of blocks that have been
+
 inline Lane& here() { return *running->current; }
 void give_way();
 

@@ -82,6 +82,7 @@ void run_cluster(Index grid, const std::vector<Index>& blocks, Index threads, un
         cluster[i].cluster = &cluster;
     }
     if (blocks.size() == 1) cluster[0].begins = 0;
+    forget_barriers();
     scheduler_turn = 0;
     long before = 0;
     for (bool alive = true; alive; ++scheduler_turn) {
@@ -157,6 +158,8 @@ void cluster_wait() {
         return true;
     });
 }
+
+unsigned rank() { return static_cast<unsigned>(running - running->cluster->data()); }
 
 unsigned char* memory_of(unsigned rank) {
     if (rank >= running->cluster->size()) fail("no such block in the cluster");

@@ -75,6 +75,8 @@ void arrive(int barrier, int threads, bool waits);
 void cluster_arrive();
 void cluster_wait();
 
+unsigned rank();    // of the running block in its cluster
+
 // The shared memory of a block of the cluster. It is there while the block runs.
 unsigned char* memory_of(unsigned rank);
 

@@ -14,13 +14,18 @@ struct alignas(64) TensorMap {
     std::int32_t box[4], swizzle;
 };
 
+// An address has its block's rank in the cluster above the bits of a place, as a GPU's has.
+constexpr unsigned rank_bit = 1u << 24;
+
 inline unsigned shared_address(const void* pointer) {
-    return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - emulated::shared_memory);
+    return emulated::rank() * rank_bit + static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - emulated::shared_memory);
 }
 
 inline unsigned char* shared_pointer(unsigned address, unsigned aligned) {
-    if (address % aligned || address >= emulated::shared_bytes) emulated::fail("an address outside shared memory, or not aligned");
-    return emulated::shared_memory + address;
+    const unsigned place = address % rank_bit;
+    if (address / rank_bit != emulated::rank()) emulated::fail("an address of another block, where only the own one can be reached");
+    if (place % aligned || place >= emulated::shared_bytes) emulated::fail("an address outside shared memory, or not aligned");
+    return emulated::shared_memory + place;
 }
 
 struct Barrier {
@@ -63,16 +68,10 @@ void store_words(unsigned address, const unsigned (&words)[Count]) {
 }
 inline float4 load_in_order(const float4* from) { return *from; }
 
-// An address in another block's shared memory has its rank, and one more, above the bits of a place.
-constexpr unsigned rank_bit = 1u << 20;
 inline void pass_cluster() { emulated::cluster_arrive(); }
 inline void wait_for_cluster() { emulated::cluster_wait(); }
-inline unsigned in_block(unsigned address, unsigned rank) { return address + (rank + 1) * rank_bit; }
-inline void store_shared(unsigned address, const float4& value) {
-    unsigned char* own = shared_pointer(address % rank_bit, 16);
-    if (address >= rank_bit) own = emulated::memory_of(address / rank_bit - 1) + address % rank_bit;
-    std::memcpy(own, &value, sizeof value);
-}
+inline unsigned in_block(unsigned address, unsigned rank) { return address % rank_bit + rank * rank_bit; }
+void store_shared(unsigned address, const float4& value);
 inline float4 load_shared(unsigned address) {
     float4 value;
     std::memcpy(&value, shared_pointer(address, 16), sizeof value);

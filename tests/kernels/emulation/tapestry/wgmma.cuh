@@ -3,17 +3,9 @@
 
 #include <tapestry/async.cuh>
 #include <tapestry/mma.cuh>
+#include <tapestry/operand.cuh>
 
 namespace tapestry {
-
-enum class Lies { plain, turned };
-
-template <Lies lies, int line = 0>
-unsigned long long right_operand(unsigned address, unsigned leading, unsigned stride) {
-    constexpr unsigned long long swizzle = lies == Lies::plain ? 0 : line == 128 ? 1 : line == 64 ? 2 : 3;
-    return swizzle << 62 | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)(leading >> 4) << 16 | (address >> 4);
-}
-inline unsigned long long further(unsigned long long operand, unsigned bytes) { return operand + (bytes >> 4); }
 
 inline void begin_products() {}
 inline void commit_products() {}
@@ -54,7 +46,7 @@ void multiply_group(float (&d)[Count], const unsigned (&a)[4], unsigned long lon
                     place = start + column * 2 / line * leading + k / 8 * stride + k % 8 * line + column * 2 % line;
                 if (lies == Lies::turned) place ^= place >> 3 & (line - 16);
                 unsigned short half;
-                std::memcpy(&half, shared_pointer(place, 2), 2);
+                std::memcpy(&half, shared_pointer(place + emulated::rank() * rank_bit, 2), 2);
                 right[k] = Half::widen(half);
             }
             for (int row = 0; row < 16; ++row) {
