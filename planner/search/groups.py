@@ -275,8 +275,9 @@ class GroupCosts(_Split):
     @property
     def quickest(self) -> int:
         """The group on which all operations take least: the first, where devices are alike."""
-        groups = range(self.count if self.question.machine.others else 1)
-        return min(groups, key=lambda group: sum(self.seconds(op, group) for op in self.program.operations))
+        if not self.question.machine.others:
+            return 0
+        return min(range(self.count), key=lambda group: sum(self.seconds(op, group) for op in self.program.operations))
 
     def moving(self, tensor: str, made: int, reader: Operation, group: int) -> float:
         return self.priced(tensor, made, self.strategy(reader, group).needs[reader.operands.index(tensor)])

@@ -29,8 +29,9 @@ from .question import Question
 from .search import MANY, Search
 from .unsolved import unsolved
 
-# Seconds of a time limit that is short, and the share of it that this may take.
-SHORT, SHARE = 30.0, 0.4
+# Seconds of a time limit that is short, and the share of it that this may take; of a long program more, as all ranks
+# take several times as long.
+SHORT, SHARE, OF_LONG = 30.0, 0.4, 0.8
 SOON = 0.1  # of all of the time, what it takes even if there is less left
 # All ranks are looked at where they may save this share of what one host takes, by a bound that leaves out transfers
 # within hosts: of the forward pass of decoder layers on 8 hosts it says 12 %, and the best answer is 6 % longer.
@@ -61,7 +62,8 @@ class Alone:
         book = PriceBook(of_hosts(question.machine), over)
         table = StrategyTable(question.program, over, book.works, book.layouts)
         work = {node: int(took[self.choice[node]]) for node, took in self.search.translation.work.items()}
-        saved = Hosts(self.search.model, work, table, book.traffic, question.clock).saved()
+        clock = Clock(question.clock.left, secured=True)
+        saved = Hosts(self.search.model, work, table, book.traffic, clock).saved()
         return saved is not None and saved < SAVING * self.found.solution.objective / TIE
 
 
@@ -97,7 +99,8 @@ def _long(question: Question) -> bool:
 def _solutions(question: Question, grouping: Grouping) -> Iterator[tuple[Search, Solution]]:
     """How a host by itself may be cut: as the solver says, and as is found without one."""
     clock, short = question.clock, question.clock.limit <= SHORT
-    clock = Clock(clock.limit, now() + max(SOON * clock.limit, SHARE * clock.left) - clock.limit, late=inf)
+    share = OF_LONG if _long(question) else SHARE
+    clock = Clock(clock.limit, now() + max(SOON * clock.limit, share * clock.left) - clock.limit, late=inf)
     try:
         search = by_itself(question, grouping.inner, clock)
     except TimeLimit:

@@ -20,7 +20,7 @@ from ..machine import Link, Machine
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, least_cost
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic
-from .assignment import Moved, Translation
+from .assignment import Moved, OutOfTime, Translation
 from .crossing import least_start
 from .model import Model
 from .nodes import Node, OperationNode, SinkNode, SourceNode, op_node, sink_node, source_node
@@ -57,8 +57,13 @@ class Hosts:
     clock: Clock
 
     def saved(self) -> int | None:
-        """Picoseconds of one host's that all of them may save at most; None where that is too much to find out."""
-        translation = Translation(self._over_hosts(), self.clock)
+        """Picoseconds of one host's that all of them may save at most; None where that is too much to find out, or the
+        time is up. Raises TimeLimit.
+        """
+        try:
+            translation = Translation(self._over_hosts(), self.clock)
+        except OutOfTime:
+            return None
         least = [least_cost(self._problem(translation, weight), WORK) for weight in WEIGHTS]
         known = [cost for cost in least if cost is not None]
         return sum(self.work.values()) - max(known) * translation.unit if known else None

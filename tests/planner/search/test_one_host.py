@@ -9,6 +9,8 @@ import pytest
 from tapestry.planner import Plan, plan
 from tapestry.planner.machine import Machine
 from tapestry.planner.search import one_host, pipeline
+from tapestry.planner.sharding import between
+from tapestry.planner.sharding.assignment import OutOfTime
 
 from ..training_step import trained
 from .named import Described
@@ -73,4 +75,15 @@ def test_memory_that_is_scarce_asks_all_ranks(asked: list[tuple[int, ...]]) -> N
 def test_of_a_short_program_all_ranks_are_asked(asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_host, "MANY", 1000)
     stepped(0.001)
+    assert asked == [(2, 2)]
+
+
+def test_where_the_time_ends_while_hosts_are_counted_there_is_a_plan(
+    asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: Any) -> Any:
+        raise OutOfTime
+
+    monkeypatch.setattr(between, "Translation", late)
+    assert stepped(0.001).check().ok
     assert asked == [(2, 2)]
