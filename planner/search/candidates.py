@@ -28,13 +28,14 @@ from .question import Question
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One lowered plan and its predicted timeline."""
+    """One lowered plan and its predicted timeline. ``few_s``: seconds of a few of its layers, if they were asked."""
 
     decisions: Decisions
     document: Document
     timeline: Timeline
     peak: int
     schedule: Schedule
+    few_s: float | None = None
 
 
 def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
@@ -134,27 +135,46 @@ def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Ca
     nearly the shortest there on all of them. ``ideal``: the model's own estimate in seconds. Raises TimeLimit where it
     is the first, and late.
     """
+    found = shorter_candidate(question, decisions, ideal, None)
+    assert found is not None
+    return found
+
+
+def shorter_candidate(
+    question: Question, decisions: Decisions, ideal: float, other: Candidate | None
+) -> Candidate | None:
+    """The same; None where it would be no shorter than another candidate, which is told before places are looked for,
+    and of a deep program by a few layers if they are much longer.
+    """
     question.clock.demand()
     few = question.of_few_layers(decisions)
     if few is not None:
-        return _as_of_few(question, few, decisions, ideal)
-    least, *others = _tried(question, decisions, ideal)
-    return _first_placed(question, [least, *others]) or placed(question, least)
+        return _as_of_few(question, few, decisions, ideal, other)
+    trials = _tried(question, decisions, ideal)
+    if other is not None and _shortest(trials).seconds >= other.timeline.makespan_s:
+        return None
+    return _first_placed(question, trials) or placed(question, trials[0])
 
 
-def _as_of_few(question: Question, few: Question, decisions: Decisions, ideal: float) -> Candidate:
+def _as_of_few(
+    question: Question, few: Question, decisions: Decisions, ideal: float, other: Candidate | None
+) -> Candidate | None:
     """Under the schedule that is shortest for a few layers of a program, of those under which all of it fits."""
     share = _work(few.program, decisions) / _work(question.program, decisions)
     told, trials = _tried(few, decisions, ideal * share), Trials(question, decisions)
     order = sorted(told, key=lambda trial: trial.seconds)
+    if other is not None and other.few_s is not None and order[0].seconds > NEAR_ORDERS * other.few_s:
+        return None
     near = _near(order)
     first = [trials.of(trial.schedule) for k, trial in enumerate(near) if not k or not question.clock.up]
+    if other is not None and _shortest(first).seconds >= other.timeline.makespan_s:
+        return None
     best = _first_placed(question, first)
     for trial in order:
         if best is not None or question.clock.up:
             break
         best = None if trial in near else placed_within(question, trials.of(trial.schedule))
-    return best or placed(question, trials.of(told[0].schedule))
+    return replace(best or placed(question, trials.of(told[0].schedule)), few_s=order[0].seconds)
 
 
 def _near(order: Sequence[Trial]) -> list[Trial]:

@@ -6,12 +6,20 @@ Where rows are cut in different ways the model may find a little less to do, and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..machine import Machine
 from ..sharding.model import Model
 from ..sharding.nodes import OperationNode
+from ..sharding.solving import Solution
 from ..strategy.mesh import Mesh
+from .candidates import decide, shorter_candidate
+from .found import Found
+
+if TYPE_CHECKING:
+    from .search import Search
 
 
 def within_host(mesh: Mesh, machine: Machine) -> int:
@@ -33,3 +41,33 @@ def crosswise(model: Model, mesh: Mesh, machine: Machine) -> frozenset[tuple[int
             mine = {(number, k) for k, each in enumerate(node.strategies) if len({*each.cuts[first:]}) > 1}
             found |= mine if len(mine) < len(node.strategies) else set()
     return frozenset(found)
+
+
+def as_one_row(search: Search) -> Found | None:
+    """The answer with all rows within a host cut alike, if that fits: there is less to choose from, so it is soon
+    there. None where there is one row, or where the objective is not time.
+    """
+    q = search.question
+    across = crosswise(search.model, q.mesh, q.machine) if q.objective == "time" else ()
+    answer = search.asked(q.capacity, without=across) if across else None
+    if answer is None or not answer.choice:
+        return None
+    q.say("lowering one row")
+    found = search.lowered(answer.choice, answer)
+    if found.candidate.peak > q.capacity:
+        return None
+    q.clock.secured = True
+    return found
+
+
+def beside(search: Search, row: Found | None, solution: Solution) -> Found:
+    """An answer lowered; that of one longer row, where it is as good or shorter."""
+    if row is None:
+        return search.lowered(solution.choice, solution)
+    if solution.objective < row.solution.objective:
+        decisions, ideal = decide(search.model.nodes, search.model, solution.choice), search.ideal(solution.choice)
+        candidate = shorter_candidate(search.question, decisions, ideal, row.candidate)
+        if candidate is not None and candidate.timeline.makespan_s < row.makespan_s:
+            search.seen.append(row)
+            return Found(candidate, solution.choice, solution)
+    return replace(row, solution=solution)

@@ -30,7 +30,7 @@ from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
-from .rows import crosswise
+from .rows import as_one_row, beside
 from .unsolved import shortest, unsolved
 
 # Transfers of values count fully, half, not at all (numerators over 2).
@@ -60,8 +60,9 @@ ABOUT = 1.1
 NEARLY = 1.05
 # An answer is improved beside the shortest if hiding all that it waits for would take that much off.
 HOPE = 0.95
-# A choice proved to be this near to the best is not improved further by the solver.
-ENOUGH = 0.005
+# A choice proved to be this near to the best is not improved further by the solver. In another view than the
+# objective's own answers are told apart by simulation.
+ENOUGH, ENOUGH_ELSEWHERE = 0.005, 0.02
 
 
 def searched(question: Question, *, turning: bool = False, kept: bool = False) -> Search:
@@ -174,12 +175,20 @@ class Search:
         clock.secured = True
         return found if early is None or found.makespan_s <= early.makespan_s else early
 
-    def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: Collection[tuple[int, int]] = ()) -> Solution:
+    def asked(
+        self,
+        budget: int,
+        exposed: int = EXPOSED[0],
+        *,
+        start: Mapping[int, int] | None = None,
+        without: Collection[tuple[int, int]] = (),
+    ) -> Solution:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
-        ``without``: nodes with options that they may not take, which is not looked for longer.
+        ``start``: a choice to begin with. ``without``: nodes with options that they may not take, which is not looked
+        for longer.
         """
         began = now()
-        quick = self._solved(budget, QUICK, exposed, without=without)
+        quick = self._solved(budget, QUICK, exposed, start, without)
         self.quickest_s = now() - began if self.quickest_s is None else min(self.quickest_s, now() - began)
         known = quick.choice or quick.infeasible or exposed != EXPOSED[0] or without
         return quick if known else self._solved(budget, self._proving, exposed)
@@ -192,10 +201,10 @@ class Search:
         start: Mapping[int, int] | None = None,
         without: Collection[tuple[int, int]] = (),
     ) -> Solution:
-        q = self.question
+        q, gap = self.question, ENOUGH if exposed == EXPOSED[0] else ENOUGH_ELSEWHERE
         return solve(
             self.translation, budget, time_limit=max(0.05, self._asking), seed=q.seed, jobs=q.jobs, exposed=exposed,
-            gap=ENOUGH, work_limit=work, prove=work != QUICK, start=start, without=without,
+            gap=gap, work_limit=work, prove=work != QUICK, start=start, without=without,
         )  # fmt: skip
 
     @property
@@ -236,29 +245,30 @@ class Search:
         budget = q.capacity
         if self.least_held > budget:
             raise OutOfReach(self, self.least_held)
+        row = as_one_row(self)
         for _ in range(6):
             if not q.clock.secured and q.clock.spent(FIRST_UNTIL):
                 return None
-            solution, self.budget = self.asked(budget), budget
+            solution, self.budget = self.asked(budget, start=None if row is None else row.choice), budget
             if solution.infeasible and budget == q.capacity:
                 raise OutOfReach(self, self.least_held)
             if solution.infeasible:
                 break
             if not solution.choice:
-                return None
+                return row
             q.say("lowering")
-            found = self.lowered(solution.choice, solution)
+            found = beside(self, row, solution)
             if found.candidate.peak <= q.capacity:
                 return found
             if q.clock.up:
-                return None
+                return row
             if q.toil <= FEW and (other := otherwise(self, solution)) is not None:
                 return other
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
             budget -= 2 * (found.candidate.peak - q.capacity) + q.capacity // 128
             if budget < self.least_held:
                 break
-        return self.leanest()
+        return row or self.leanest()
 
     def leanest(self) -> Found | None:
         """The choice of least memory if that fits once packed; None if none is found in time. Raises Infeasible."""
@@ -273,14 +283,16 @@ class Search:
         raise shortage(model, choice, needed(c, found.candidate), least.least, c.capacity, c.tier)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
-        ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0
-        return Found(
-            best_candidate(self.question, decide(self.model.nodes, self.model, choice), ideal), choice, solution
-        )
+        decisions = decide(self.model.nodes, self.model, choice)
+        return Found(best_candidate(self.question, decisions, self.ideal(choice)), choice, solution)
+
+    def ideal(self, choice: Mapping[int, int]) -> float:
+        """Seconds of a choice by the model."""
+        return evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0
 
     def other_views(self, best: Found) -> Found:
-        """The shortest of the answers when rows within a host are one, when less of the transfers counts, and when
-        memory is left for running ahead, as much as answers with less memory leave.
+        """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead, as
+        much as answers with less memory leave.
         """
         c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
@@ -290,11 +302,6 @@ class Search:
             asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen, first = [best.choice], {EXPOSED[0]: best.choice}
-        across = crosswise(self.model, c.mesh, c.machine)
-        # A choice that cuts rows alike, and is near the best of all, is near the best of those that do.
-        near = best.solution.gap <= ENOUGH and self.budget == c.capacity and across.isdisjoint(best.choice.items())
-        if across and not near and not self._late:
-            best = self.shorter(best, self._other(self.asked(c.capacity, without=across).choice, seen, best))
         for budget, exposed in asked:
             if self._late:
                 break

@@ -253,17 +253,20 @@ class Translation:
         """The numbers [start, stop) of the counted instants within first..last."""
         return bisect_left(self.model.instants, first), bisect_right(self.model.instants, last)
 
-    def problem(self, capacity: int, exposed: int = 2, without: Collection[tuple[int, int]] = ()) -> AssignmentProblem:
-        """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute.
-        ``without``: nodes with options that they may not take.
-        """
+    def allowed(self, without: Collection[tuple[int, int]]) -> list[list[int]]:
+        """Of every decision its options but for those of ``without``, nodes with options that they may not take."""
+        counts = ((node, len(self.model.nodes[node].labels)) for node in self.decided)
+        return [[k for k in range(count) if (node, k) not in without] for node, count in counts]
+
+    def problem(self, capacity: int, exposed: int = 2) -> AssignmentProblem:
+        """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute."""
         builder = ProblemBuilder()
         builder.add_resource(capacity + self.spare, "memory")
         timed, unit = self.model.objective == "time", self.unit
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
             work = self.work[node] // unit
-            number = builder.add_node(_barred(work, node, without), self.model.nodes[node].name)
+            number = builder.add_node(work, self.model.nodes[node].name)
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
         self._hold(builder)
@@ -361,12 +364,6 @@ def _pairs(model: Model, flow: Flow) -> int:
     """How many pairs of layouts a tensor may lie in and be asked for in."""
     needs = {model.need(reader, k) for reader in flow.readers for k in range(len(model.nodes[reader[0]].labels))}
     return len(set(model.homes(flow))) * len(needs)
-
-
-def _barred(work: Ints, node: int, without: Collection[tuple[int, int]]) -> Ints:
-    """The work of a node's options, but for those that it may not take."""
-    mine = [(node, k) in without for k in range(len(work))] if without else [False]
-    return np.where(mine, assign.FORBIDDEN, work) if any(mine) else work
 
 
 def _sharing(asks: Sequence[Ints], within: NDArray[np.bool_]) -> list[list[int]]:

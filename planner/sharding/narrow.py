@@ -77,7 +77,7 @@ class Lazily:
             answer = ask(self._problem().restricted(kept), self._hint(kept, start))
             if not answer.choice:
                 break
-            choice = _named(answer.choice, kept)
+            choice = named(answer.choice, kept)
             known = self._late or not self._settle_around(choice, kept)
             self._offer(choice)
             if known or self._enough(answer.cost) or self._late:
@@ -98,7 +98,7 @@ class Lazily:
         What another view than the objective's own answers is tried by simulation, and how near that is to the best of
         the view is not asked: it ends with the first round that brings nothing cheaper.
         """
-        kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
+        kept: Options = self.translation.allowed(self.without)
         for _ in range(_ROUNDS):
             if self._late:
                 break
@@ -107,7 +107,7 @@ class Lazily:
                 break
             before = self.best
             for choice in ahead.choices:
-                self._offer(_named(choice, kept))
+                self._offer(named(choice, kept))
             assert self.best is not None
             self.bound = max(self.bound, min(ahead.bound, self.best[0]))  # a choice of other options costs no less
             self.loose = ahead.loose
@@ -130,7 +130,7 @@ class Lazily:
         settled = self._settle(near)
         among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
         for choice in among.choices if among is not None else ():
-            self._offer(_named(choice, near))
+            self._offer(named(choice, near))
         return bool(settled) and reach != whole
 
     @property
@@ -143,7 +143,7 @@ class Lazily:
         return _PAIRS_BY_PAIR if self.translation.model.traffic.by_pair else _PAIRS
 
     def _problem(self) -> AssignmentProblem:
-        return self.translation.problem(self.capacity, self.exposed, self.without)
+        return self.translation.problem(self.capacity, self.exposed)
 
     def _offer(self, choice: Sequence[int]) -> None:
         """Takes a choice that is cheaper; what it costs is rounded up."""
@@ -157,8 +157,7 @@ class Lazily:
         """The best choice, or one that is given, in the numbers of some options; None where it has others."""
         choice = [start[node] for node in self.translation.decided] if start else []
         choice = choice if self.best is None else self.best[1]
-        both = list(zip(kept, choice, strict=False))
-        return [mine.index(s) for mine, s in both] if both and all(s in mine for mine, s in both) else None
+        return numbered(choice, kept) if choice else None
 
     def _known(self, kept: Options) -> list[NDArray[np.bool_]]:
         """Of every supply of the problem with some options [option of the source, item] whether its cost is known."""
@@ -204,9 +203,15 @@ class Lazily:
         return sorted(rows), sorted(columns)
 
 
-def _named(choice: Sequence[int], kept: Options) -> list[int]:
-    """A choice among some options in the numbers of all."""
-    return [mine[s] for mine, s in zip(kept, choice, strict=True)]
+def named(choice: Sequence[int], kept: Options) -> list[int]:
+    """A choice among some options in the numbers of all; none if there is none."""
+    return [mine[s] for mine, s in zip(kept, choice, strict=True)] if choice else []
+
+
+def numbered(choice: Sequence[int], kept: Options) -> list[int] | None:
+    """A choice of all options in the numbers of some; None where it has others."""
+    both = list(zip(kept, choice, strict=True))
+    return [mine.index(s) for mine, s in both] if all(s in mine for mine, s in both) else None
 
 
 def _within(ahead: assign.Outlook, reach: int, kept: Options) -> Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -388,10 +388,13 @@ def all_nodes(
     """
     check_pins(program, table.mesh, pins)
     few = clock.after(0.0, AT_LEAST)
-    ops = [
-        op_node(op, table, objective, pins, clock, turning, lambda: clock.spent(PRICING) and few())
-        for op in program.operations
-    ]
+    ops: list[OperationNode] = []
+    alike: dict[tuple[str, tuple[Cut, ...]], OperationNode] = {}  # of equal operations, where no pins tell them apart
+    for op in program.operations:
+        key = table.signature(op), table.offered(op)
+        if pins or key not in alike:
+            alike[key] = op_node(op, table, objective, pins, clock, turning, lambda: clock.spent(PRICING) and few())
+        ops.append(replace(alike[key], op=op, tensor=program.tensor(op.output)))
     wanted: dict[str, dict[Layout, None]] = {}
     for node in ops:
         for j, name in enumerate(node.op.operands):

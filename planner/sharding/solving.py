@@ -10,7 +10,7 @@ from math import inf
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem
 from .assignment import Translation
-from .narrow import Lazily
+from .narrow import Lazily, named, numbered
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ def solve(
         left = max(0.05, until - time.monotonic())
         return assign.solve(problem, left, seed, jobs, work, hint, gap=gap, prove=prove)
 
+    allowed = translation.allowed(without)
+    if not all(allowed):
+        return Solution("infeasible", {}, 0, 0)
     if translation.lazy:
         found = Lazily(translation, capacity, exposed, gap, until, without).solved(ask, start)
         return Solution(
@@ -76,12 +79,13 @@ def solve(
             found.bound * translation.unit,
             found.exhausted,
         )
-    hint = None if start is None else [start[node] for node in translation.decided]
-    answer = ask(translation.problem(capacity, exposed, without), hint)
+    hint = None if start is None else numbered([start[node] for node in translation.decided], allowed)
+    problem = translation.problem(capacity, exposed)
+    answer = ask(problem.restricted(allowed) if without else problem, hint)
     bound = (answer.bound or 0) * translation.unit
     status = answer.status if answer.claimed_by is None else f"{answer.status} ({answer.claimed_by})"
     cost = (answer.cost or 0) * translation.unit
-    return Solution(status, translation.choice(answer.choice), cost, bound, answer.exhausted)
+    return Solution(status, translation.choice(named(answer.choice, allowed)), cost, bound, answer.exhausted)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,12 @@ class StrategyTable:
 
     def candidates(self, op: Operation) -> list[Cuts]:
         """All cuts that leave no rank without work, most cut first; pins are applied elsewhere."""
-        options: list[Cut | None] = []
+        found = [c for c in choices_per_axis([*self.offered(op), None], self.mesh) if self._fills(op, c)]
+        return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
+
+    def offered(self, op: Operation) -> tuple[Cut, ...]:
+        """What an axis of the mesh may cut."""
+        options: list[Cut] = []
         for dim in op.dims:
             if dim.cut and dim.extent > 1 and dim.name != self.whole.get(op.name):
                 options.append(Cut(dim.name))
@@ -113,8 +118,7 @@ class StrategyTable:
                     options.append(Cut(dim.name, "balanced"))
                 if self.mesh.weights:
                     options.append(Cut(dim.name, "proportional"))
-        found = [c for c in choices_per_axis([*options, None], self.mesh) if self._fills(op, c)]
-        return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
+        return tuple(options)
 
     def _uneven(self, op: Operation, dim: str) -> bool:
         """Whether parts of equal work are worth a look: they can be told, as the points of each are known exactly, and

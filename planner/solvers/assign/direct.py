@@ -190,15 +190,15 @@ def _relaxed(state: _State) -> Relaxation:
 
 
 def _narrow(state: _State, relaxation: Relaxation) -> None:
-    """Bounds, round after round, of what may still be in a better choice: what is left is soon eliminated, and so it is
-    done where the best choice is near enough to the bound, too.
+    """Bounds, round after round, of what may still be in a better choice: what is left is soon eliminated. Where the
+    best choice is near enough to the bound that alone is done.
     """
     narrowing = Narrowing.of(state.places.problem, relaxation)
     until = state.request.began + state.request.time_limit
     while state.best is not None and narrowing.bound < state.best.cost and state.request.left:
-        for choice in narrowing.promising(state.best.cost, until):
+        for choice in narrowing.promising(state.best.cost, until) if not state.proved else ():
             state.offer(choice)
-        if not narrowing.narrow(state.best.cost, 0.0, until):
+        if not narrowing.narrow(state.best.cost, 0.0, until, whole=state.proved):
             return
         for choice in narrowing.choices():
             state.offer(choice)

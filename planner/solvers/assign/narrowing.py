@@ -86,9 +86,10 @@ class Narrowing:
     def _named(relaxation: Relaxation, left: Kept) -> list[tuple[int, ...]]:
         return [tuple(mine[s] for mine, s in zip(left, trial.choice, strict=True)) for trial in relaxation.trials]
 
-    def narrow(self, enough: int, gap: float, until: float) -> bool:
+    def narrow(self, enough: int, gap: float, until: float, *, whole: bool = False) -> bool:
         """Leaves out what no choice that costs less than `enough` takes, and bounds the rest; False where that leaves
-        hardly anything out, or was done often enough. `gap` and `until` as in `Relaxation.ascend`.
+        hardly anything out, or was done often enough. `gap` and `until` as in `Relaxation.ascend`. `whole`: only where
+        what is left can be eliminated.
         """
         spare, before, first = self.relaxation.engine.spare(), self.relaxation.bound, leaf(self.relaxation)
         reach = enough - before
@@ -96,14 +97,25 @@ class Narrowing:
         out = [int(more) for costs in spare.values() for more in costs[costs >= reach]]
         if len(out) * _WORTH <= sum(map(len, self.left)) or len(self.rounds) == _ROUNDS:
             return False
+        rest = self.problem.restricted(near) if all(near) else None
+        if whole and rest is not None and not _eliminable(rest):
+            return False
         self.outside = min(self.outside, before + min(out))
         self.left = _of(self.left, near)
         self.rounds.append((first, near))
-        if all(near):
-            self.problem = self.problem.restricted(near)
+        if rest is not None:
+            self.problem = rest
             self.relaxation = self.relaxation.among(self.problem, near, _MOST_ENTRIES)
             self.relaxation.ascend(gap, until)
         return True
+
+
+def _eliminable(problem: AssignmentProblem) -> bool:
+    try:
+        Relaxation.of(places_of(problem), _MOST_ENTRIES)
+    except TooWide:
+        return False
+    return True
 
 
 def _of(left: Kept, near: Sequence[Sequence[int]]) -> Kept:

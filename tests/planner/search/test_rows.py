@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,9 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.planner import Machine, load_machine
+from tapestry.planner.search.found import Found
 from tapestry.planner.search.question import Question
-from tapestry.planner.search.rows import crosswise, within_host
+from tapestry.planner.search.rows import as_one_row, beside, crosswise, within_host
 from tapestry.planner.search.search import Search, searched
 from tapestry.planner.sharding.nodes import OperationNode
 from tapestry.planner.sharding.solving import Solution
@@ -67,21 +67,33 @@ def test_without_them_the_answer_is_that_of_one_row() -> None:
     assert rows.asked(rows.question.capacity).objective <= answer.objective
 
 
-def test_rows_are_not_asked_about_where_the_best_choice_cuts_them_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be the answer; where its bound is not near, or it cuts them in different ways, they are."""
+def test_an_answer_is_no_longer_than_that_of_one_row_and_both_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = load_machine("h200x8")
+    rows, row = asked((2, 4), machine), asked((8,), machine).first()
+    lowered: list[dict[int, int]] = []
+    whole = rows.lowered
+
+    def counted(choice: dict[int, int], solution: Solution) -> Found:
+        lowered.append(choice)
+        return whole(choice, solution)
+
+    monkeypatch.setattr(rows, "lowered", counted)
+    found = rows.first()
+    assert found.makespan_s <= row.makespan_s * (1 + 1e-9)
+    assert lowered.count(found.choice) == 1
+    assert found.solution.objective <= row.solution.objective
+
+
+def test_of_two_answers_the_shorter_is_kept_whatever_the_model_says_of_them() -> None:
+    """Where the model finds less to do with rows cut in different ways, the simulator has the last word."""
     search = asked((2, 4), load_machine("h200x8"))
-    found = search.first()
-    question = search.question
-    assert crosswise(search.model, question.mesh, question.machine).isdisjoint(found.choice.items())
-    budgets: list[Collection[tuple[int, int]]] = []
-    whole = search.asked
-
-    def counted(budget: int, exposed: int = 2, *, without: Collection[tuple[int, int]] = ()) -> Solution:
-        budgets.append(without)
-        return whole(budget, exposed, without=without)
-
-    monkeypatch.setattr(search, "asked", counted)
-    search.other_views(found)
-    assert not any(budgets)
-    search.other_views(replace(found, solution=replace(found.solution, bound=0)))
-    assert any(budgets)
+    row = as_one_row(search)
+    assert row is not None
+    across = crosswise(search.model, search.question.mesh, search.question.machine)
+    for node, option in sorted(across)[:12]:
+        other = {**row.choice, node: option}
+        solution = Solution("feasible", other, row.solution.objective - 1, 0)
+        found, alone = beside(search, row, solution), search.lowered(other, solution)
+        assert found.makespan_s == min(row.makespan_s, alone.makespan_s)
+        assert found.solution is solution
+    assert beside(search, row, row.solution).candidate is row.candidate
