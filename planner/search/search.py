@@ -305,7 +305,7 @@ class Search:
         for budget, exposed in asked:
             if self._late:
                 break
-            answer = self.asked(budget, exposed)
+            answer = self.asked(budget, exposed, start=seen[0])
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
             best = self.shorter(best, self._other(answer.choice, seen, best))
         few = c.toil <= FEW and not self.translation.lazy

@@ -66,7 +66,11 @@ class Lazily:
     loose: bool = False
 
     def solved(self, ask: Ask, start: Mapping[int, int] | None) -> Answer:
-        """What an engine says once it matters no more what is not priced."""
+        """What an engine says once it matters no more what is not priced. ``start``: a choice to begin with, of options
+        that may be taken.
+        """
+        if start is not None and self.translation.taken(start) <= self.capacity:
+            self._offer([start[node] for node in self.translation.decided])
         kept = self._narrowed()
         if self.loose and self.best is not None and sum(map(len, kept)) > _FEW:
             cost, choice = self.best
@@ -74,7 +78,7 @@ class Lazily:
         for _ in range(_ANSWERS):
             if self._late and self.best is not None:
                 return Answer("feasible", self.best[1], self.best[0], min(self.bound, self.best[0]))
-            answer = ask(self._problem().restricted(kept), self._hint(kept, start))
+            answer = ask(self._problem().restricted(kept), self._hint(kept))
             if not answer.choice:
                 break
             choice = named(answer.choice, kept)
@@ -153,11 +157,9 @@ class Lazily:
         if self.best is None or cost < self.best[0]:
             self.best = cost, list(choice)
 
-    def _hint(self, kept: Options, start: Mapping[int, int] | None) -> list[int] | None:
-        """The best choice, or one that is given, in the numbers of some options; None where it has others."""
-        choice = [start[node] for node in self.translation.decided] if start else []
-        choice = choice if self.best is None else self.best[1]
-        return numbered(choice, kept) if choice else None
+    def _hint(self, kept: Options) -> list[int] | None:
+        """The best choice in the numbers of some options; None where it has others."""
+        return None if self.best is None else numbered(self.best[1], kept)
 
     def _known(self, kept: Options) -> list[NDArray[np.bool_]]:
         """Of every supply of the problem with some options [option of the source, item] whether its cost is known."""
