@@ -43,6 +43,8 @@ TRYING, ONE_TRY = 0.6, 0.4
 OTHERS = 60
 # Operations, counted so, of programs whose answers are improved however little there is to be gained.
 TINY = 6
+# Of few operations an answer is asked for in more rows, too, if it takes no more of the best.
+ABOUT = 1.01
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock, divided: Iterab
     meshes = _Meshes(asked, machine, clock)
     for rows in plain_meshes(machine, divided):
         meshes.ask(rows)
-    meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
+    for answer in meshes.nearest():
+        meshes.take_apart(answer)
     best, found = meshes.improved()
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
@@ -162,6 +165,13 @@ class _Meshes:
         if not self.answers:
             self._take(explained(self.failures))
         return sorted(self.answers, key=lambda answer: answer.seconds)
+
+    def nearest(self) -> list[_Answer]:
+        """The best, and of few operations those that take about as long: more rows of them may be shorter. Meshes of
+        three rows take much longer, so of many operations the best alone."""
+        best, *others = self.sorted()
+        few = best.search.question.toil <= FEW
+        return [best, *(other for other in others if few and other.seconds <= ABOUT * best.seconds)]
 
     def ask(self, rows: tuple[int, ...]) -> _Answer | None:
         """The answer on a mesh; None where there is none, none can be shorter, or the time for trying is over."""
