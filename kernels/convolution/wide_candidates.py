@@ -76,9 +76,9 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
 
 
 def _needless(cut: WideCut, shared: int) -> bool:
-    """Whether a block has one row of the cells of several groups where it could have the cells whole."""
+    """Whether a block has one row of the cells of several groups where it could have the cells of two groups whole."""
     chosen = cut.configuration
-    whole = replace(cut, configuration=replace(chosen, parts=1, stages=2))
+    whole = replace(cut, configuration=replace(chosen, groups=2, parts=1, stages=2))
     return chosen.groups > 1 and chosen.parts > 1 and legal(whole, shared)
 
 
