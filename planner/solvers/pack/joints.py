@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled import compiled_uncounted as compiled
-from .rows import SIZE, SPAN, WHAT, copy, digest, freedom, join_free, mixed, replace
+from .rows import APART, SIZE, SPAN, WHAT, copy, digest, divide, freedom, join_free, mixed, replace
 from .search import NEVER
 from .tables import Ints
 
@@ -22,7 +22,8 @@ STATE, ENDS, BEGINS, FREE, REST, ENDS_LEFT, BEGINS_LEFT, COLUMNS = 0, 1, 2, 3, 6
 # Prices, in thousandths: an item that ends by itself, a free place that ends where nothing is left over; something left
 # over, for each free place that ends beside it, and where one of them were not needed; a pair of the same size, others
 # by how many there are, a part of what ends in a joint by itself. And how much the logarithm of the orders is worth.
-OWN, USED, LEFT, LEFT_BESIDE, NOT_NEEDED, PAIR, SMALL, PART, FREEDOM = 0, 1, 2, 3, 4, 5, 6, 7, 8
+# Last, a free place of which a part is taken and the rest stays where it was.
+OWN, USED, LEFT, LEFT_BESIDE, NOT_NEEDED, PAIR, SMALL, PART, FREEDOM, DIVIDED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 MOST_FREE = 16  # free places up to which three may end together
 
 
@@ -57,12 +58,14 @@ class Choices(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What one step writes to: marks, leaves, a new tree, pieces, log and hashes of `rows.py`; one choice, the free
-    leaves of a tree, places of bits, and how many choices are offered. logarithms, prices: given."""
+    """What one step writes to: marks, leaves, a new tree, one with a leaf divided, pieces, log and hashes of `rows.py`;
+    one choice, the free leaves of a tree, places of bits, and how many choices are offered. logarithms, prices: given.
+    """
 
     state: Ints
     leaves: Ints
     tree: Ints
+    divided: Ints
     pieces: Ints
     log: Ints
     hashes: Ints
@@ -107,11 +110,25 @@ def set_free(instant: Instant, tree: Ints, n: int, ends: int, out: Ints) -> int:
 
 
 @compiled
+def divided(tree: Ints, choice: Ints) -> int:
+    """The free leaf of which only a part ends, since it may be several places; -1 for none."""
+    for k in range(FREE, REST):
+        token = choice[k]
+        if token >= 0 and tree[token, WHAT] < -APART and 0 < choice[REST] < tree[token, SIZE]:
+            return int(token)
+    return -1
+
+
+@compiled
 def rewritten(instant: Instant, tree: Ints, n: int, choice: Ints, room: Room) -> int:
     """Tokens of `room.tree` after the choice, before free ones are joined; -1 where no row has it so."""
     if choice[BEGINS] == 0:
         return set_free(instant, tree, n, choice[ENDS], room.tree)
     state, leaves = room.state, room.leaves
+    parted = divided(tree, choice)
+    if parted >= 0:
+        n = divide(tree, n, parted, choice[REST], room.divided)
+        tree = room.divided
     for k in range(n):
         state[k] = 0
         for j in range(len(instant.ends)):
@@ -119,14 +136,14 @@ def rewritten(instant: Instant, tree: Ints, n: int, choice: Ints, room: Room) ->
                 state[k] = 2
     for k in range(FREE, REST):
         if choice[k] >= 0:
-            state[choice[k]] = 2
+            state[choice[k] + (0 <= parted <= choice[k])] = 2
     count = 0
     for j in range(len(instant.begins)):
         if has(choice[BEGINS], j):
             leaves[count, 0], leaves[count, 1] = instant.begins[j], instant.sizes[instant.begins[j]]
             count += 1
-    if choice[REST]:
-        leaves[count, 0], leaves[count, 1] = -2 - 2 * instant.step[0], choice[REST]
+    if choice[REST] and parted < 0:
+        leaves[count, 0], leaves[count, 1] = -2 - 2 * instant.step[0] - APART, choice[REST]
         count += 1
     return replace(tree, n, state, leaves, count, room.tree, room.pieces)
 
@@ -181,6 +198,8 @@ def offer_all(
                     continue
                 choice[REST] = rest
                 price = prices[USED] * count if rest == 0 else prices[LEFT] + prices[LEFT_BESIDE] * count
+                if divided(tree, choice) >= 0:
+                    price = prices[DIVIDED] + prices[USED] * (count - 1)
                 offer(instant, states, choices, room, cost + price + prices[NOT_NEEDED] * spare)
 
 
@@ -217,9 +236,12 @@ def offer_part(instant: Instant, states: States, choices: Choices, room: Room, n
     elif need > 0:
         for k in range(number):
             rest = tree[free[k], SIZE] - need
-            if rest == 0 or (rest > 0 and none and members == 1):
+            apart = tree[free[k], WHAT] < -APART
+            if rest == 0 or (rest > 0 and ((none and members == 1) or (apart and members == 2))):
                 choice[FREE], choice[REST] = free[k], rest
-                price = prices[PART] if rest else prices[PAIR] if members == 1 else prices[SMALL] * members
+                price = prices[PAIR] if members == 1 else prices[SMALL] * members
+                if rest:
+                    price = prices[DIVIDED] * members if apart else prices[PART]
                 offer(instant, states, choices, room, price)
 
 

@@ -25,7 +25,7 @@ Pairs = list[tuple[int, int]]
 _NODES = 1000  # of a short run: what succeeds at all mostly does so within
 _AHEAD = 8  # runs chosen before the answer of the first of them is heard, whatever the number of threads
 _ORDERS = 5  # of preference, before they are shaken
-_WIDTH = 8  # states that a run over time keeps at least
+_WIDTH = 16  # states that a run over time keeps at least
 # Items, times the most alive at one instant, of problems with runs over time: what each of its steps takes.
 _MOST_IN_TIME = 1 << 16
 _FAILURES = 50  # of a short run by order

@@ -3,7 +3,8 @@
 A tree [tokens, 3] stands in preorder: how many tokens the subtree has, what it is, its size. A leaf (one token) is an
 item, or free (a negative number). The children of an `ANY` node may stand in any order, those of a `LINE` in theirs or
 in reverse; an inner node has at least two. What stands together is marked 2 in `state`, its node 1 where only some of
-it is, and 0 is the rest.
+it is, and 0 is the rest. A free leaf that may be several places among the children of its node, which is `ANY`, has a
+number below -APART.
 
 K. Booth, G. Lueker: Testing for the consecutive ones property, interval graphs, and graph planarity using PQ-tree
 algorithms (1976). Trees here have tens of leaves, so that each is written anew instead of being changed.
@@ -16,6 +17,13 @@ from .tables import Ints
 
 SPAN, WHAT, SIZE = 0, 1, 2
 ANY, LINE = 0, 1
+APART = 1 << 40
+
+
+@compiled
+def together(what: int | np.int64) -> int:
+    """What a leaf is once it can be one place only."""
+    return int(what + APART if what < -APART else what)
 
 
 @compiled
@@ -74,9 +82,11 @@ def write_unmarked(tree: Ints, state: Ints, node: int, out: Ints, at: int) -> in
 
 @compiled
 def write_piece(tree: Ints, state: Ints, piece: int, out: Ints, at: int) -> int:
-    """A subtree, or for -1 - k the unmarked children of node k in any order."""
+    """A subtree, or for -1 - k the unmarked children of node k in any order. A leaf by itself is in one place."""
     if piece >= 0:
-        return copy(tree, piece, piece + tree[piece, SPAN], out, at)
+        end = copy(tree, piece, piece + tree[piece, SPAN], out, at)
+        out[at, WHAT] = together(out[at, WHAT])
+        return end
     head = at
     at = write_unmarked(tree, state, -1 - piece, out, at + 1)
     close(out, head, at, ANY)
@@ -262,7 +272,8 @@ def drop(tree: Ints, n: int, begin: int, end: int) -> int:
 @compiled
 def join(tree: Ints, n: int, first: int, second: int, log: Ints, logged: int) -> int:
     """Two free leaves, one right after the other, become one: tokens left. Logged as (part, whole)."""
-    log[logged, 0], log[logged, 1] = tree[second, WHAT], tree[first, WHAT]
+    tree[first, WHAT] = together(tree[first, WHAT])
+    log[logged, 0], log[logged, 1] = together(tree[second, WHAT]), tree[first, WHAT]
     tree[first, SIZE] += tree[second, SIZE]
     return drop(tree, n, second, second + 1)
 
@@ -293,7 +304,19 @@ def join_free(tree: Ints, n: int, log: Ints) -> tuple[int, int]:
         elif children == 1:  # the node's one child takes its place
             widen(tree, k, -1)
             n = copy(tree, k + 1, n, tree, k)
+            tree[k, WHAT] = together(tree[k, WHAT])
     return n, logged
+
+
+@compiled
+def divide(tree: Ints, n: int, token: int, rest: int, out: Ints) -> int:
+    """A leaf in two, of which the first has the size `rest` and may be several places: tokens of `out`."""
+    at = copy(tree, 0, token + 1, out, 0)
+    out[token, SIZE] = rest
+    out[at, SPAN], out[at, WHAT] = 1, together(tree[token, WHAT])
+    out[at, SIZE] = tree[token, SIZE] - rest
+    widen(out, token, 1)
+    return copy(tree, token + 1, n, out, at + 1)
 
 
 @compiled
@@ -309,7 +332,8 @@ def digest(tree: Ints, n: int, hashes: Ints) -> int:
     """Equal for trees of the same orders; free leaves of one size are alike."""
     for k in range(n - 1, -1, -1):
         if tree[k, SPAN] == 1:
-            hashes[k] = mixed(max(tree[k, WHAT], -1) * 1000003 + tree[k, SIZE] * 7919 + 12345)
+            kind = -2 if tree[k, WHAT] < -APART else max(tree[k, WHAT], -1)
+            hashes[k] = mixed(kind * 1000003 + tree[k, SIZE] * 7919 + 12345)
             continue
         total, forth, back, power = np.int64(77), np.int64(5), np.int64(5), np.int64(1)
         child = k + 1

@@ -9,7 +9,20 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from tapestry.planner.solvers.pack.rows import ANY, LINE, SPAN, WHAT, digest, freedom, join_free, replace, write_leaves
+from tapestry.planner.solvers.pack.rows import (
+    ANY,
+    APART,
+    LINE,
+    SPAN,
+    WHAT,
+    digest,
+    divide,
+    freedom,
+    join_free,
+    replace,
+    together,
+    write_leaves,
+)
 from tapestry.planner.solvers.pack.tables import Ints
 
 TOKENS = 100
@@ -93,6 +106,34 @@ def test_free_leaves_side_by_side_become_one(seed: int) -> None:
     gone = {int(part): int(whole) for part, whole in log[:joined]}
     assert orders(tree) == {tuple(what for what in order if what not in gone) for order in before}
     assert int(tree[:n, 2].sum()) == len(first) + sum_of_changes(before, len(first))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_leaf_that_may_be_several_places_is_divided_as_if_it_had_been_two_all_along(seed: int) -> None:
+    source = random.Random(seed)
+    tree, first = fresh(), [*range(source.randint(2, 4)), -1 - APART]
+    n = write_leaves(np.array([[what, 2] for what in first], np.int64), len(first), tree, 0)
+    known = set(permutations([*first, -1]))
+    for step in range(4):
+        others = [what for what in leaves_of(tree, n) if what >= 0]
+        marked = set(source.sample(others, source.randint(1, min(3, len(others)))))
+        after = [10 * (step + 1) + k for k in range(source.randint(1, 3 if len(others) - len(marked) < 3 else 1))]
+        out, length = changed(tree, n, marked, after)
+        wanted = replaced(known, marked, after)
+        if length < 0:
+            return
+        tree, n, known = out, join_free(out, length, np.zeros((TOKENS, 2), np.int64))[0], wanted
+        free = next(k for k in range(n) if tree[k, SPAN] == 1 and tree[k, WHAT] < 0)
+        if tree[free, WHAT] == -1:  # one place: in all orders the two stand together
+            assert all(abs(order.index(-1) - order.index(-1 - APART)) == 1 for order in known)
+            return
+        length = divide(tree, n, free, 1, out := fresh())
+        assert orders(out) == known
+        assert out[:length, 2].sum() == tree[:n, 2].sum()
+
+
+def test_only_leaves_that_may_be_several_places_are_called_otherwise() -> None:
+    assert [together(what) for what in (7, 0, -1, -8, -1 - APART, -8 - APART)] == [7, 0, -1, -8, -1, -8]
 
 
 def sum_of_changes(before: set[Order], at_first: int) -> int:

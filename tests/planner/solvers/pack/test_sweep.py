@@ -33,13 +33,14 @@ def test_full_memory_is_packed_at_once(seed: int, backward: bool) -> None:
     assert check_packing(buffers, found, 1024) == []
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize("seed", range(12))
-def test_lifetimes_cut_short_leave_places_that_are_found(seed: int) -> None:
+def test_lifetimes_cut_short_leave_places_that_are_found(seed: int, share: float) -> None:
     source = random.Random(seed)
     buffers = []
     for b in without_slack(seed, pieces=60, height=1024, width=1024):
         lower, upper = b.lower, b.upper
-        if source.random() < 0.1:
+        if source.random() < share:
             lower, upper = sorted((source.randint(lower, upper), source.randint(lower, upper)))
         if lower < upper:
             buffers.append(Buffer(b.name, lower, upper, b.size))
