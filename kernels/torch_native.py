@@ -1,8 +1,8 @@
-"""Prepared calls of convolutions repeated without Python, by an extension of torch that is compiled on the first use.
+"""Prepared calls of torch tensors repeated without Python, by an extension of torch that is compiled on the first use.
 
-Until it is there, where it cannot be compiled, and for whatever it does not know, the calls of `torch_calls` and
-`torch_autograd` are made: they prepare launches, and tell the extension. Both give the same bits. `TAPESTRY_NATIVE=off`
-leaves it out.
+Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
+(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`), which prepares launches and tells the
+extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ fused: Callable[..., Tensor | None] | None = None
 norm: Callable[..., Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
-_begun = False
+_begun = _taken = False
 _thread: threading.Thread | None = None
 _state = "not asked for"
 
@@ -107,9 +107,6 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
         identities[kind] = extension.identity
     fused, norm = extension.fused, extension.norm
     _extension, convolve, _state = extension, extension.convolve, "ready"
-
-
-_taken = False
 
 
 def take_over() -> None:
