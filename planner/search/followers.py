@@ -29,10 +29,10 @@ from ..strategy.mesh import Cut
 from ..strategy.strategies import Strategy
 from .batches import along_of, batch_of
 from .candidates import best_candidate
+from .effort import WORTH
 from .found import Found
 from .groups import GroupCosts, within
 from .question import Question
-from .search import WORTH
 
 # Groups that follow one another at most: each receives what all before it have.
 MOST = 4

@@ -30,9 +30,10 @@ from ..strategy.least import lacks_parts
 from ..strategy.mesh import Mesh
 from ..strategy.strategies import Cuts, Strategy, StrategyTable
 from .candidates import best_candidate, decide
+from .effort import WORTH
 from .found import Found
 from .question import Question
-from .search import WORTH, Search, searched
+from .search import Search, searched
 
 # Operations times groups that are placed at most, and operations that are cut within groups: what a few seconds afford.
 PLACED = 4000

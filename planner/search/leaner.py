@@ -17,9 +17,10 @@ from ..early import updated_early
 from ..recompute import fetched_again, recomputed, spread, ways
 from ..sharding.assignment import UNLIMITED, OutOfTime
 from ..sharding.shortage import Shortage
+from .effort import WORTH
 from .found import Found
 from .question import Question
-from .search import ENOUGH, WORTH, OutOfReach, Search, searched
+from .search import ENOUGH, OutOfReach, Search, searched
 from .turns import first_answer
 
 # Of the memory of values, nothing forgotten: what is asked for at most.

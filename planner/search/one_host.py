@@ -23,10 +23,11 @@ from ..simulate import PriceBook
 from ..strategy.grouping import Grouping, groupings
 from ..strategy.mesh import Mesh
 from ..strategy.strategies import StrategyTable
+from .effort import MANY
 from .found import Found
 from .groups import PLACED, GroupCosts, by_itself, inner_of, left_to
 from .question import Question
-from .search import MANY, Search
+from .search import Search
 from .unsolved import unsolved
 
 # Seconds of a time limit that is short, and the share of it that this may take; of a long program more, as all ranks

@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
 from ..strategy.mesh import Mesh
+from .effort import FEW, WORTH
 from .followers import followed
 from .found import Found
 from .groups import on_one_group, side_by_side
@@ -29,7 +30,7 @@ from .pieces import promising
 from .pipelines import pipelined
 from .question import Question
 from .report import with_report
-from .search import FEW, HOPE, WORTH, Search
+from .search import HOPE, Search
 from .turns import improved
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout
 from .batches import batch_of
 from .candidates import least_peak, lower
+from .effort import WORTH
 from .found import Found
 from .groups import CUT_WITHIN, GroupCosts, Inner, within
 from .question import Question
-from .search import WORTH
 
 # A plan waits for transfers for at least this share of the run before stages, which move less, are looked at: where it
 # crosses hosts, and within one.

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
-from math import inf
 
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock, now
@@ -23,8 +21,8 @@ from ..sharding.nodes import all_nodes
 from ..sharding.shortage import least_held, shortage
 from ..sharding.solving import Solution, least_memory, solve
 from .blocks import Blocks
-from .budgets import lesser
 from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within
+from .effort import EXPOSED, FEW, WORTH
 from .found import Found
 from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
@@ -32,32 +30,24 @@ from .pieces import PieceSearch, promising
 from .question import Question
 from .rows import as_one_row, beside
 from .unsolved import shortest, unsolved
+from .views import other_views
 
-# Transfers of values count fully, half, not at all (numerators over 2).
-EXPOSED = (2, 1, 0)
 # Lowered operations in all trials of the refinement together: what a few seconds afford.
 EFFORT = 2500
 # Trials of decisions that are moved together, and lowered operations in all of them.
 TOGETHER, BESIDE = 40, 400
-WORTH = 0.999
 # The share of the time after which, while there is no plan, no solver is asked: the rest is for lowering one.
 FIRST_UNTIL = 0.8
 # The share of the time after which a plan that needs no solver comes first, and the share of the rest that it may take.
 SHORT, EARLY = 0.15, 0.5
-# Programs of more operations are looked at in one view of overlap only.
-MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
 # many for every second of the time limit, to be bettered or proved.
 QUICK, PROVING = 20, 5
-# Of programs of no more operations: answers with less memory in each view of overlap, answers that are improved beside
-# the shortest, and lowered operations in the trials of each of them.
-FEW, RUNGS, STARTS, LATER = 20, 6, 3, 150
-# Options of all decisions together of programs that are asked for less memory though nothing waits for gathers.
-OPTIONS = 100
+# Of programs of few operations: answers that are improved beside the shortest, and lowered operations in the trials of
+# each of them.
+STARTS, LATER = 3, 150
 # A choice is tried in another order, too, if it takes no more of the shortest.
 ABOUT = 1.1
-# Of programs of many operations a choice that no solver made is lowered if it costs no more of the best by the model.
-NEARLY = 1.05
 # An answer is improved beside the shortest if hiding all that it waits for would take that much off.
 HOPE = 0.95
 # A choice proved to be this near to the best is not improved further by the solver. In another view than the
@@ -128,7 +118,7 @@ class Search:
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
             asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
-            refined = self.refined(self.other_views(best) if asked else best)
+            refined = self.refined(other_views(self, best) if asked else best)
             moved, best = self.moved_together(refined), self.in_pieces(refined)
             if moved is not refined:  # what is shorter at once may be longer in pieces
                 best = min(best, self.in_pieces(moved), key=lambda found: found.makespan_s)
@@ -208,7 +198,7 @@ class Search:
         )  # fmt: skip
 
     @property
-    def _late(self) -> bool:
+    def late(self) -> bool:
         """Whether no further answer would come in time."""
         return self.question.clock.left <= (self.quickest_s or 0.0)
 
@@ -225,7 +215,7 @@ class Search:
     def settled(self, found: Found) -> Found:
         """An answer that the solver found soon, bettered by it or proved to be near the best, as far as time allows."""
         solution = found.solution
-        if solution.status == "fallback" or solution.gap <= ENOUGH or solution.exhausted or self._late:
+        if solution.status == "fallback" or solution.gap <= ENOUGH or solution.exhausted or self.late:
             return found
         self.question.say("proving")
         solution = self._solved(self.budget, self._proving, EXPOSED[0], found.choice)
@@ -289,68 +279,6 @@ class Search:
     def ideal(self, choice: Mapping[int, int]) -> float:
         """Seconds of a choice by the model."""
         return evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0
-
-    def other_views(self, best: Found) -> Found:
-        """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead, as
-        much as answers with less memory leave.
-        """
-        c, ideal = self.question, best.solution.objective / (TIE * PICO)
-        small = len(c.program.operations) <= MANY
-        asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
-        waits = best.makespan_s > 1.02 * ideal
-        if waits and best.candidate.peak > c.capacity * 9 // 10:
-            asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
-            asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
-        seen, first = [best.choice], {EXPOSED[0]: best.choice}
-        for budget, exposed in asked:
-            if self._late:
-                break
-            answer = self.asked(budget, exposed, start=seen[0])
-            first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
-            best = self.shorter(best, self._other(answer.choice, seen, best))
-        few = c.toil <= FEW and not self.translation.lazy
-        # What is found by descent is seldom the solver's best, and at times waits for less. Over hosts groups of ranks
-        # are looked for from this answer, and found more rarely from such a one.
-        # Of large programs those are lowered that cost about as much by the model.
-        if c.crowd == 1 and c.mesh.size <= c.machine.devices_per_host:
-            most = inf if small else NEARLY * best.solution.objective
-            for choice in takewhile(lambda _: not self._late, unsolved(self)):
-                if self.costs.of(choice) <= most:
-                    best = self.shorter(best, self._other(choice, seen, best))
-        quick = sum(len(self.model.nodes[node].labels) for node in best.choice) <= OPTIONS
-        return self.in_less_memory(best, first, seen) if few and (quick or waits) else best
-
-    def in_less_memory(self, best: Found, first: Mapping[int, dict[int, int]], seen: list[dict[int, int]]) -> Found:
-        """The shortest of the answers with less memory, as far down as one may be shorter if all transfers are hidden.
-
-        An answer is that of every budget down to what it takes, so the next one is asked for below that. ``first``: by
-        what counts of transfers the answer with all of the memory.
-        """
-        least = 0  # bytes within which none may be
-        for exposed in (EXPOSED[-1], EXPOSED[0]):
-            choice = first.get(exposed, {})
-            for _ in range(RUNGS):
-                below = lesser(self.translation.taken(choice), 1) if choice else []
-                if self._late or not below or below[0] <= least:
-                    break
-                answer = self.asked(below[0], exposed)
-                slower = answer.infeasible or answer.bound >= WORTH * best.makespan_s * TIE * PICO
-                if exposed == EXPOSED[-1] and slower:
-                    least = below[0]
-                    break
-                choice = answer.choice
-                best = self.shorter(best, self._other(choice, seen, best))
-        return best
-
-    def _other(self, choice: dict[int, int], seen: list[dict[int, int]], best: Found) -> Found:
-        """The choice of another view lowered; the best so far where there is none, or it was seen."""
-        if not choice or choice in seen:
-            return best
-        seen.append(choice)
-        found = self.lowered(choice, best.solution)
-        if found.candidate.peak <= self.question.capacity:
-            self.seen.append(found)
-        return found
 
     def shorter(self, best: Found, other: Found) -> Found:
         fits = other.candidate.peak <= self.question.capacity

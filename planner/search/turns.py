@@ -15,9 +15,10 @@ from ..sharding.nodes import OperationNode
 from ..strategy.strategies import Strategy
 from ..strategy.turning import in_turns
 from .candidates import Candidate, fitting
+from .effort import FEW
 from .found import Found
 from .question import Question
-from .search import FEW, Search, searched
+from .search import Search, searched
 
 # Turns are asked for where more than this share of memory is taken, and some operation takes that share less of it.
 TIGHT, SAVING = 0.9, 0.05
