@@ -24,7 +24,7 @@ from tapestry.kernels.runtime.device import DeviceProperties
 from tapestry.kernels.torch import GroupedConv2d, conv2d
 from tapestry.kernels.torch_geometry import Geometry
 
-from .native_driver import described
+from .native.driver import described
 
 GEOMETRY = Geometry((2, 1), (1, 2, 0, 1), (1, 2), 2)
 STEPS: dict[str, Any] = GEOMETRY._asdict()

@@ -1,6 +1,6 @@
 """Calls without Python on a GPU: the bits of those by way of Python, in graphs, on streams, in threads.
 
-All kinds of calls, on the CPU: ../test_torch_native.py.
+All kinds of calls, on the CPU: ../native.
 """
 
 from __future__ import annotations

@@ -1,0 +1,51 @@
+"""The extension, compiled here, serving CPU tensors with a driver of Python's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_autograd, torch_calls, torch_extension, torch_native
+from tapestry.kernels.convolution import prepare
+from tapestry.kernels.cost import cudnn
+from tapestry.kernels.runtime import device
+from tapestry.kernels.runtime.array import identities
+
+from ..test_torch_eager import H200
+from .driver import BY_TORCH, STREAM, Driver, Prepare, described
+
+
+@pytest.fixture(scope="session")
+def extension() -> Any:
+    if shutil.which(torch_extension.compiler()) is None:
+        pytest.skip("there is no C++ compiler")
+    return torch_extension.loaded(torch_extension.made())
+
+
+@pytest.fixture
+def driver(extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """CPU tensors are taken for CUDA's, and kernels compute as torch does."""
+    found = Driver()
+    kernels = Prepare(found)
+    monkeypatch.setattr(torch_calls, "array", described)
+    monkeypatch.setattr(torch_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(device, "properties", lambda number: H200)
+    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: False)
+    monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(torch_calls, "_plans", {})
+    for name in ("forward", "input_gradient", "weight_gradient"):
+        monkeypatch.setattr(prepare, f"{name}_steps", getattr(kernels, name))
+    monkeypatch.setattr(torch_native, "_taken", True)
+    monkeypatch.setattr(torch_native, "convolve", None)
+    monkeypatch.setattr(torch_native, "_extension", None)
+    monkeypatch.setattr(torch_native, "_begun", True)
+    for kind in (Tensor, nn.Parameter):
+        monkeypatch.setitem(identities, kind, identities[kind])
+    torch_native.serve(extension, "cpu", found.functions)
+    yield found
+    extension.forget()
+    extension.serve("cpu", found.functions, *BY_TORCH)  # operators of graphs are computed there from some test on

@@ -1,0 +1,70 @@
+"""Steps that go both ways, by Python and by the extension, and are held against one another."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels.torch import GroupedConv2d
+
+from .driver import Driver
+
+BF16, F32 = torch.bfloat16, torch.float32
+
+
+@contextlib.contextmanager
+def autocast() -> Iterator[None]:
+    """To bf16, on CPUs, and for who asks on CUDA."""
+    before = torch.get_autocast_dtype("cuda")
+    with torch.autocast("cpu", BF16):
+        torch.set_autocast_dtype("cuda", BF16)
+        torch.set_autocast_enabled("cuda", True)
+        try:
+            yield
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+            torch.set_autocast_dtype("cuda", before)
+
+
+def operands(seed: int = 0, dtype: torch.dtype = BF16) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    x, dy = (torch.randn(2, 16, 7, 6, generator=random).to(dtype) for _ in range(2))
+    return tuple(t.contiguous(memory_format=torch.channels_last) for t in (x, dy))  # type: ignore[return-value]
+
+
+def layer(bias: bool = False, dtype: torch.dtype = BF16) -> GroupedConv2d:
+    torch.manual_seed(7)
+    made = GroupedConv2d(16, 16, 3, padding=1, groups=2, bias=bias).to(dtype)
+    return made.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def step(conv: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor | None]:
+    """The result and all gradients."""
+    conv.zero_grad()
+    given = x.detach().requires_grad_(x.requires_grad)
+    y = conv(given)
+    if y.requires_grad:
+        y.backward(dy)
+    return [y.detach(), given.grad, *(parameter.grad for parameter in conv.parameters())]
+
+
+def same(found: list[Tensor | None], expected: list[Tensor | None]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        if one is None or other is None:
+            assert one is other
+            continue
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        assert torch.equal(one, other)
+
+
+def both_ways(driver: Driver, conv: nn.Module, x: Tensor, dy: Tensor, native: int = 2) -> None:
+    """A step in Python, which tells the extension, and the same by that in `native` calls."""
+    first = step(conv, x, dy)
+    driver.ran.clear()
+    second = step(conv, x, dy)
+    same(second, first)
+    assert driver.ran.count("native") == native

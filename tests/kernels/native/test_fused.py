@@ -1,0 +1,46 @@
+"""Convolutions with what follows them, by the extension as in Python."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tapestry.kernels import torch_fused_calls, torch_geometry, torch_native
+from tapestry.kernels.torch_fused import FusedConv2d
+
+from .driver import Driver
+from .steps import BF16, autocast, layer, operands
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("activation", ["", "silu"])
+def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool, activation: str) -> None:
+    x, other = operands()
+    geometry = torch_geometry.Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2)
+    scaled = torch.rand(16) if scale else None
+    conv = FusedConv2d(layer().weight, scaled, torch.randn(16), activation, geometry)
+    added = other if residual else None
+    with torch.no_grad():
+        found = [conv(x, added) for _ in range(3)]
+        assert driver.ran == ["python", "native", "native"]
+        assert all(torch.equal(one, found[0]) for one in found)
+        y = nn.functional.conv2d(x.float(), conv.weight.float(), padding=1, groups=2)
+        y = (y if scaled is None else y * scaled[:, None, None]) + conv.bias[:, None, None]  # type: ignore[index]
+        y = y if added is None else y + added
+        torch.testing.assert_close(found[0].float(), nn.functional.silu(y) if activation else y, atol=0.05, rtol=0.02)
+        conv(x.contiguous(), added), conv(x, other.contiguous() if residual else None)
+        assert driver.ran[3:] == (["python"] * 2 if residual else ["python", "native"])
+        with autocast():
+            torch.testing.assert_close(
+                conv(x, added), found[0], atol=0.05, rtol=0.02
+            )  # torch, one step after the other
+        assert driver.ran[5:] == []
+        assert torch_native.fused is not None
+        rest = (torch_fused_calls._NUMBERS[activation], torch_geometry.packed(*geometry[:3]), 2)
+        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias, added, *rest) is not None
+        for unfit in (x.float(), x[0], x.to("meta"), torch.randn(2, 16, 9, 6, dtype=BF16)):
+            assert torch_native.fused(unfit, conv.weight, conv.scale, conv.bias, added, *rest) is None
+        assert torch_native.fused(x, conv.weight, conv.scale, None, added, *rest) is None
+        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias[:8], added, *rest) is None  # type: ignore[index]

@@ -1,0 +1,63 @@
+"""Operators of the graphs of torch.compile, by the extension as in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_native, torch_operators
+from tapestry.kernels.torch import GroupedConv2d, conv2d
+
+from .driver import BY_TORCH, Driver
+from .steps import BF16, F32, autocast, layer, operands, same, step
+
+
+@pytest.fixture
+def taken(driver: Driver, extension: Any) -> Driver:
+    """The operators of graphs are computed by the extension, or as before in Python, for the rest of this process."""
+    extension.serve("cpu", driver.functions, *BY_TORCH)
+    if not torch_native.__dict__.setdefault("_taken_by_tests", False):
+        extension.take_over()
+        torch_native.__dict__["_taken_by_tests"] = True
+    return driver
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_operators_of_graphs(taken: Driver, dtype: torch.dtype) -> None:
+    conv, (x, dy) = layer(dtype=dtype), operands()
+    number, w = torch_operators.packed((1, 1), (1, 1, 1, 1), (1, 1)), conv.weight.detach()
+    expected = [torch_operators.lowered(x, w, None, number, 2), *torch_operators.gradients(x, dy, w, number, 2)]
+    assert taken.ran == []
+    torch_operators.lowered_forward(x, w, None, number, 2)
+    torch_operators.lowered_gradients(x, dy, w, number, 2)
+    taken.ran.clear()
+    found = [torch_operators.lowered(x, w, None, number, 2), *torch_operators.gradients(x, dy, w, number, 2)]
+    same(found, expected)
+    assert set(taken.ran) == {"native"}
+
+
+class _Called(nn.Module):
+    """A layer by its operator, on CPUs too."""
+
+    def __init__(self, conv: GroupedConv2d) -> None:
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x: Tensor) -> Tensor:
+        return conv2d(x, self.conv.weight, self.conv.bias, padding=1, groups=2)
+
+
+def test_compiled_steps(taken: Driver) -> None:
+    conv, (x, dy) = layer(dtype=F32), operands()
+    with autocast():
+        expected = step(conv, x.requires_grad_(), dy)
+    with torch.autocast("cpu", BF16):
+        compiled = torch.compile(_Called(conv), backend="aot_eager", fullgraph=True)
+        step(compiled, x, dy)
+        taken.ran.clear()
+        found = step(compiled, x, dy)
+    same(found, expected)
+    assert set(taken.ran) == {"native"}

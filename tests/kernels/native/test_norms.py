@@ -1,0 +1,101 @@
+"""Fused batch norms by the extension: the bits of the path in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import errors, torch_native, torch_norm_calls
+from tapestry.kernels.torch import NormAct2d
+
+from .driver import STREAM, Driver, Norms
+from .steps import BF16, operands, same
+
+SHAPE = (2, 16, 7, 6)
+
+
+@pytest.fixture
+def norms(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    kernels = Norms(driver, SHAPE, BF16)
+    monkeypatch.setattr(torch_norm_calls, "prepared", kernels.prepared)
+    monkeypatch.setattr(torch_norm_calls._Plan, "_described", lambda plan, at, epsilon: (plan, at, epsilon))
+    monkeypatch.setattr(torch_norm_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(torch_norm_calls, "_capturing", lambda: True)
+    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    monkeypatch.setattr(torch_norm_calls, "_plans", {})
+    empty = torch.empty
+    monkeypatch.setattr(torch_norm_calls, "torch", _Empty(torch, lambda size, dtype, device: empty(size, dtype=dtype)))
+    yield driver
+    extension.forget_norms()
+
+
+class _Empty:
+    """Torch, where device -1 is the CPU."""
+
+    def __init__(self, torch: Any, empty: Any) -> None:
+        self._torch, self.empty = torch, empty
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+
+def norm_step(norm: nn.Module, x: Tensor, residual: Tensor | None, dy: Tensor) -> list[Tensor | None]:
+    """The result, all gradients, and what is remembered then."""
+    norm.zero_grad()
+    given = x.detach().requires_grad_(x.requires_grad)
+    added = None if residual is None else residual.detach().requires_grad_()
+    y = norm(given, added)
+    y.backward(dy)
+    buffers = [buffer.clone() for buffer in norm.buffers()]
+    gradients = [None if added is None else added.grad, *(one.grad for one in norm.parameters())]
+    return [y.detach(), given.grad, *gradients, *buffers]
+
+
+@pytest.mark.parametrize("act", [nn.Identity(), nn.ReLU(), nn.SiLU()])
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"affine": False, "momentum": None}, {"track_running_stats": False}])
+def test_norms(norms: Driver, act: nn.Module, summed: bool, settings: dict[str, Any]) -> None:
+    layers = [NormAct2d(nn.BatchNorm2d(16, **settings), act) for _ in range(2)]
+    (x, dy), (residual, _) = operands(), operands(1)
+    added = residual if summed else None
+    x.requires_grad_()
+    for expected_by in ("python", "native", "native"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch_native, "norm", None)
+            patch.setattr(torch_native, "convolve", None)  # it is not told either
+            expected = norm_step(layers[0], x, added, dy)
+        norms.ran.clear()
+        found = norm_step(layers[1], x, added, dy)
+        same(found, expected)
+        assert set(norms.ran) == {expected_by}
+    with torch.no_grad():
+        assert torch.equal(layers[1](x, added), layers[0](x, added))
+
+
+def test_norms_of_other_tensors_are_left_to_python(norms: Driver) -> None:
+    layer, (x, dy) = NormAct2d(nn.BatchNorm2d(16), nn.SiLU()), operands()
+    norm_step(layer, x.requires_grad_(), None, dy)
+    expected = norm_step(layer, x, None, dy)
+    assert set(norms.ran[-2:]) == {"native"}
+    flat = norm_step(layer, x, None, dy.contiguous())
+    same(flat[:4], expected[:4])
+    assert norms.ran[-2:] == ["native", "python"]
+    y = layer(x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(errors.WrongValue, match="first derivative"):
+        slope.sum().backward()
+    known = torch_native.norm
+    assert known is not None
+    number = torch_norm_calls.setting_of(layer.eps, "silu")
+    assert known(x, None, layer.weight, layer.bias, *layer.buffers(), number, 0.1) is not None
+    for unfit in (x.float(), x.contiguous(), x[:1], x[0], x.to("meta")):
+        assert known(unfit, None, layer.weight, layer.bias, *layer.buffers(), number, 0.1) is None
+    assert known(x, None, layer.weight, layer.bias, *layer.buffers(), number, 0.2) is None
+    assert known(x, None, layer.weight[:8], layer.bias, *layer.buffers(), number, 0.1) is None
+    norms.status = 700
+    with pytest.raises(RuntimeError, match="refused"):
+        layer(x)
