@@ -10,19 +10,16 @@ program on one GPU, or as people shard it, by pins.
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from importlib import import_module
 from pathlib import Path
 
-from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
+from gpu_rows import bound_program  # type: ignore[import-not-found, unused-ignore]
 
-sys.path.insert(0, str(ROOT / "examples"))
-
-import llama  # type: ignore[import-not-found, unused-ignore]
+# isort: split
+import llama  # type: ignore[import-not-found, unused-ignore]  # in a folder that gpu_rows has put on the path
 
 import tapestry as tp
 from tapestry import Tensor, bf16
@@ -125,9 +122,7 @@ class Goal:
     beside: str = ""
 
     def bound(self) -> Program:
-        source = sys.modules[__name__] if self.example == "goals" else import_module(self.example)
-        bound: Program = getattr(source, self.program).bind(**self.extents)
-        return bound
+        return bound_program(self.example, self.program, self.extents)
 
     def others(self, program: Program) -> Iterator[tuple[str, int, Sequence[Pin]]]:
         """Name, GPUs and pins of what it is held against."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,12 @@ from tapestry.program import Program
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
+
+
+def bound_program(module: str, program: str, extents: Mapping[str, int]) -> Program:
+    """The program of an example, or of a module beside this one, at these extents."""
+    bound: Program = getattr(import_module(module), program).bind(**extents)
+    return bound
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,7 @@ class Row:
     given: dict[str, Any] = field(default_factory=dict)
 
     def bound(self) -> Program:
-        bound: Program = getattr(import_module(self.example), self.program).bind(**self.extents)
-        return bound
+        return bound_program(self.example, self.program, self.extents)
 
 
 LLAMA = {"layers": 8, "tokens": 8192}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +13,7 @@ from tapestry.imports import run_file
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+BENCHMARKS = ROOT / "benchmarks"
 
 
 def example(name: str) -> ModuleType:
@@ -16,4 +21,15 @@ def example(name: str) -> ModuleType:
 
 
 def benchmark(name: str) -> ModuleType:
-    return run_file(ROOT / "benchmarks" / f"{name}.py")
+    return run_file(BENCHMARKS / f"{name}.py")
+
+
+@contextmanager
+def benchmarks(*names: str) -> Iterator[dict[str, ModuleType]]:
+    """Scripts that import one another and the examples, which are on the path meanwhile."""
+    before = list(sys.path)
+    sys.path[:0] = [str(BENCHMARKS), str(EXAMPLES)]
+    try:
+        yield {name: import_module(name) for name in names}
+    finally:
+        sys.path[:] = before

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 from time import monotonic
@@ -22,19 +21,14 @@ from tapestry.planner import plan
 from tapestry.planner.format.events import Event
 from tapestry.reference import evaluate
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+from .files import BENCHMARKS, benchmarks
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[dict[str, Any]]:
     """The scripts, as modules."""
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        names = ("gpu", "gpu_jobs", "gpu_ours", "gpu_rows", "gpu_steps", "gpu_tables")
-        yield {name: import_module(name) for name in names}
-    finally:
-        sys.path[:] = before
+    with benchmarks("gpu", "gpu_jobs", "gpu_ours", "gpu_rows", "gpu_steps", "gpu_tables") as modules:
+        yield modules
 
 
 def job(bench: dict[str, Any], name: str, code: str, gpus: int = 1, **more: Any) -> Any:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+from .files import benchmarks
 
 
 @pytest.fixture(scope="module")
 def goals() -> Iterator[Any]:
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield import_module("goals")
-    finally:
-        sys.path[:] = before
+    with benchmarks("goals") as modules:
+        yield modules["goals"]
 
 
 def test_a_line_says_what_was_reached(goals: Any) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+from .files import benchmarks
+
 WITHIN = 0.05  # of what was measured
 
 
 @pytest.fixture(scope="module")
 def people() -> Iterator[Any]:
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        yield import_module("people")
-    finally:
-        sys.path[:] = before
+    with benchmarks("people") as modules:
+        yield modules["people"]
 
 
 @pytest.mark.parametrize("number", [1, 3, 5], ids=["two GPUs", "eight GPUs", "context parallel"])
