@@ -24,6 +24,7 @@ from .blocks import Blocks
 from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within
 from .effort import EXPOSED, FEW, WORTH
 from .found import Found
+from .hiding import hiding
 from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
 from .pieces import PieceSearch, promising
@@ -124,6 +125,7 @@ class Search:
                 best = min(best, self.in_pieces(moved), key=lambda found: found.makespan_s)
             # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
             few = self.question.toil <= FEW
+            self.seen += hiding(self, best) if few else []
             for other in sorted(self.seen, key=lambda found: found.least_s)[: STARTS if few else 1]:
                 if promising(other, best) and not self.question.clock.up:
                     full = few and other.least_s < HOPE * best.makespan_s

@@ -13,7 +13,7 @@ from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.cli.plan_text import plan_text
 from tapestry.planner.format import Transfer
 from tapestry.planner.machine import Machine
-from tapestry.program import Program
+from tapestry.program import Pin, Program
 
 # Rates that stay what they are, whatever is measured of the packaged machine.
 DESCRIBED = Path(__file__).parent / "described_h200x8.toml"
@@ -29,6 +29,15 @@ def blurred(x: f32[Tensor, "1 c h w"], f: param[f32[Tensor, "c c 3 3"]], g: para
     """Two convolutions, the second with strides, and a pooling."""
     h = tp.relu(tp.conv2d(x, f, padding=1))
     return tp.max_pool2d(tp.conv2d(h, g, stride=2, padding=1), 3, stride=2)
+
+
+@tp.program
+def image(
+    x: bf16[Tensor, "1 c h w"], f: param[bf16[Tensor, "c c taps taps"]], g: param[bf16[Tensor, "c c taps taps"]]
+) -> Tensor:
+    """Two convolutions that leave an image as large as it is."""
+    padding = f.shape[2] // 2
+    return tp.conv2d(tp.relu(tp.conv2d(x, f, padding=padding)), g, padding=padding)
 
 
 def planned(program: Program, machine: Machine, mesh: tuple[int, ...] | None = None) -> Plan:
@@ -78,6 +87,16 @@ def test_halos_are_exchanged_while_the_inside_is_computed(ranks: int) -> None:
         assert border
         assert not halos & {*first.waits}
         assert halos & {wait for task in border for wait in task.waits}
+
+
+@pytest.mark.parametrize(("channels", "size", "taps"), [(64, 2048, 3), (32, 2048, 5)])
+def test_what_hides_its_halos_is_preferred_to_what_has_the_smaller_ones(channels: int, size: int, taps: int) -> None:
+    """Blocks of an image have shorter borders than rows, but corners on two sides, and so pieces that wait."""
+    program = image.bind(c=channels, h=size, w=size, taps=taps)
+    machine = replace(load_machine("h200x8-2node"), devices_per_host=4)
+    rows = [Pin("op", op.name, (("mesh0", "p"), ("mesh1", "p"))) for op in program.operations]
+    by_hand = plan(program, machine, mesh=(2, 4), pins=rows)
+    assert seconds(planned(program, machine, (2, 4))) <= seconds(by_hand)
 
 
 def test_nothing_is_cut_where_nothing_waits() -> None:
