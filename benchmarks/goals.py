@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gpu_rows import bound_program  # type: ignore[import-not-found, unused-ignore]
+from marked import into  # type: ignore[import-not-found, unused-ignore]
 
 # isort: split
 import llama  # type: ignore[import-not-found, unused-ignore]  # in a folder that gpu_rows has put on the path
@@ -28,7 +29,6 @@ from tapestry.planner.search.rivals import AXIS
 from tapestry.program import Pin, Program
 
 MACHINE = "h200x8"
-BEGIN, END = "<!-- goals: begin -->", "<!-- goals: end -->"
 LAYERS, FFN, THETA = 8, 14336, 5e5
 UNTIL = 600.0  # seconds for one plan: the clock is to decide nothing
 
@@ -186,9 +186,7 @@ def main() -> None:
             lines.append(line(goal))
             print(lines[-1], flush=True)
     if options.doc is not None:
-        before, rest = options.doc.read_text(encoding="utf-8").split(BEGIN)
-        table = "\n".join(lines)
-        options.doc.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        into(options.doc, "goals", "\n".join(lines))
 
 
 if __name__ == "__main__":

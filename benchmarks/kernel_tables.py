@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 PASSES = {"forward": "fprop", "input_gradient": "dgrad", "weight_gradient": "wgrad"}
 # Of the copy rate, fprop, dgrad, wgrad: what the project set itself.
 TARGETS = {
@@ -127,10 +125,3 @@ def _rows(cases: Cases, copy: float) -> str:
         rows.append([kernel, *ours, " ".join(theirs)])
     title = "Kernels generated from expressions, and norms, share of the copy rate (bytes once / time):\n\n"
     return title + table(["kernel", *dtypes, "torch, f16 bf16 f32"], rows) if rows else ""
-
-
-def into(document: Path, text: str) -> None:
-    """Replace what stands between the markers of the document."""
-    old = document.read_text(encoding="utf-8")
-    before, rest = old.split(BEGIN)
-    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")

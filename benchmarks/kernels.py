@@ -234,12 +234,13 @@ def main() -> int:
             done = measure(results, arguments)
         finally:
             results.save()
-    from kernel_tables import into, tables  # type: ignore[import-not-found, unused-ignore]
+    from kernel_tables import tables  # type: ignore[import-not-found, unused-ignore]
+    from marked import into  # type: ignore[import-not-found, unused-ignore]
 
     text = tables(results.data)
     print(text)
     if arguments.doc:
-        into(arguments.doc, text)
+        into(arguments.doc, "kernels", text)
     if not done:
         print("the time limit came first: run again to go on", file=sys.stderr)
     return 0

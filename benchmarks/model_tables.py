@@ -7,7 +7,6 @@ from typing import Any
 
 from kernel_tables import table  # type: ignore[import-not-found, unused-ignore]
 
-BEGIN, END = "<!-- models: begin -->", "<!-- models: end -->"
 LOSSES = ("first", "last", "cudnn_again", "ours", "norms")
 TRAINING = ("training_graph_ms", "training_eager_ms")
 FUSED_GOALS = {"efficientnet_b0": 1.5, "mobilenetv3_large_100": 1.5}

@@ -356,13 +356,13 @@ def side_by_side(wanted: dict[str, list[str]], given: argparse.Namespace, found:
 
 def write_page(found: dict[str, Any], document: Path | None) -> None:
     """Print the tables, and put them between the markers of a document."""
-    from model_tables import BEGIN, END, tables  # type: ignore[import-not-found, unused-ignore]
+    from marked import into  # type: ignore[import-not-found, unused-ignore]
+    from model_tables import tables  # type: ignore[import-not-found, unused-ignore]
 
     text = tables(found, {name: model.goal for name, model in MODELS.items()})
     print(text)
     if document:
-        before, rest = document.read_text(encoding="utf-8").split(BEGIN)
-        document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        into(document, "models", text)
 
 
 if __name__ == "__main__":

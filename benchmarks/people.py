@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
+from marked import into  # type: ignore[import-not-found, unused-ignore]
 
 sys.path.insert(0, str(ROOT / "examples"))
 
@@ -39,7 +40,6 @@ from tapestry.program import Pin, Program
 from tapestry.space.projection import count_points
 
 MEGATRON, CONTEXT = "Megatron with sequence parallelism", "context parallel, zigzag"
-BEGIN, END = "<!-- people: begin -->", "<!-- people: end -->"
 WHOLE = ("*.ordered*", "*.each*")  # what every rank does with all keys and values
 
 NOTHING = 1e-3
@@ -299,8 +299,7 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
     if document is not None:
-        before, rest = document.read_text(encoding="utf-8").split(BEGIN)
-        document.write_text(f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        into(document, "people", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chart import line_chart  # type: ignore[import-not-found, unused-ignore]
+from marked import into  # type: ignore[import-not-found, unused-ignore]
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- planner: begin -->", "<!-- planner: end -->"
 DEPTHS = (4, 8, 16, 32)
 MESHES = ("8", "2x4", "8x8", "32x8")
 
@@ -90,13 +90,11 @@ def section(known: dict[str, dict[str, Any]]) -> str:
     left = sum(case.name not in known for case in CASES)
     return "\n".join(
         [
-            BEGIN,
             f"Measured until {dt.datetime.now(tz=dt.UTC).date()}, {left} of {len(CASES)} cases not yet.{beside(known)}",
             "",
             *lines,
             "",
             *(["![Seconds of the processor against the number of layers](img/planner.svg)"] if figure(known) else []),
-            END,
         ]
     )
 
@@ -135,8 +133,7 @@ def main() -> None:
         if fnmatchcase(case.name, options.only):
             known[case.name] = measured(case)
             record.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    before, _, rest = page.read_text("utf-8").partition(BEGIN)
-    page.write_text(before + section(known) + rest.partition(END)[2], encoding="utf-8")
+    into(page, "planner", section(known))
     drawn = figure(known)
     if drawn is not None:
         (options.out / "img" / "planner.svg").write_text(drawn, encoding="utf-8")

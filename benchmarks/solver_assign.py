@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marked import into  # type: ignore[import-not-found, unused-ignore]
+
 from tapestry.planner.solvers.assign.check import check_choice
 from tapestry.planner.solvers.assign.plain.iopddl import read_choice, read_problem
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT.parent / "shared" / "bench" / "iopddl"
-BEGIN, END = "<!-- iopddl: begin -->", "<!-- iopddl: end -->"
 STARTUP_S = 4.0  # of the contest's limit, for the interpreter to start and the file to be written
 DEFAULT_LIMIT_S = 60.0  # where the scoreboard does not know the problem
 
@@ -105,15 +106,6 @@ def report(rows: list[Row], seed: int, jobs: int) -> str:
     )
 
 
-def into(document: Path, text: str) -> None:
-    """Replace what stands between the markers of the document, or append a section with them."""
-    old = document.read_text(encoding="utf-8") if document.exists() else "# The solvers on outside problems\n"
-    if BEGIN not in old:
-        old += f"\n## Assignment\n\n{BEGIN}\n{END}\n"
-    before, rest = old.split(BEGIN)
-    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
-
-
 def main() -> None:
     """Run all problems of a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -136,7 +128,7 @@ def main() -> None:
     text = report(rows, arguments.seed, arguments.jobs)
     print(text)
     if arguments.doc is not None:
-        into(arguments.doc, text)
+        into(arguments.doc, "iopddl", text)
 
 
 if __name__ == "__main__":

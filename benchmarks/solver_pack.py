@@ -19,12 +19,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from marked import into  # type: ignore[import-not-found, unused-ignore]
+
 from tapestry.planner.solvers.pack.check import check_packing
 from tapestry.planner.solvers.pack.minimalloc import capacity_of, read_buffers
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT.parent / "shared" / "bench" / "minimalloc"
-BEGIN, END = "<!-- packing: begin -->", "<!-- packing: end -->"
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,6 @@ def report(rows: list[Row], seeds: int, time_limit: float) -> str:
     )
 
 
-def into(document: Path, text: str) -> None:
-    """Replace what stands between the markers of the document, or append a section with them."""
-    old = document.read_text(encoding="utf-8") if document.exists() else "# The solvers on outside problems\n"
-    if BEGIN not in old:
-        old += f"\n## Packing\n\n{BEGIN}\n{END}\n"
-    before, rest = old.split(BEGIN)
-    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
-
-
 def main() -> None:
     """Run all problems of a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -119,7 +111,7 @@ def main() -> None:
     text = report(rows, arguments.seeds, arguments.time_limit)
     print(text)
     if arguments.doc is not None:
-        into(arguments.doc, text)
+        into(arguments.doc, "packing", text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..files import benchmark
 
 ROOT = Path(__file__).parents[2]
@@ -70,12 +72,30 @@ def test_what_is_slower_wrong_or_refused_is_listed() -> None:
 
 
 def test_tables_go_between_the_markers_of_a_page(tmp_path: Path) -> None:
-    tables, page = benchmark("kernel_tables"), tmp_path / "page.md"
-    page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n", encoding="utf-8")
+    marked, page = benchmark("marked"), tmp_path / "page.md"
+    page.write_text(f"before\n{marked.marked('kernels', 'old')}\nafter\n", encoding="utf-8")
     for text in ("first", "second"):
-        tables.into(page, text)
-    assert page.read_text(encoding="utf-8") == f"before\n{tables.BEGIN}\nsecond\n{tables.END}\nafter\n"
-    assert tables.BEGIN in (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+        marked.into(page, "kernels", text)
+    assert page.read_text(encoding="utf-8") == f"before\n{marked.marked('kernels', 'second')}\nafter\n"
+    with pytest.raises(SystemExit, match="no marks of models"):
+        marked.into(page, "models", "third")
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("kernels", "kernels"),
+        ("models", "models"),
+        ("solver", "iopddl"),
+        ("solver", "packing"),
+        ("planner", "goals"),
+        ("planner", "people"),
+        ("benchmarks", "planner"),
+    ],
+)
+def test_pages_have_their_marks(page: str, name: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert text.index(f"<!-- {name}: begin -->") < text.index(f"<!-- {name}: end -->")
 
 
 def test_results_of_an_earlier_run_can_be_printed_again(tmp_path: Path) -> None:
