@@ -69,6 +69,7 @@ class Measurement:
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
+        self.exciting: dict[str, Step] = {}
 
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
@@ -76,7 +77,8 @@ class Measurement:
             "excitations": self.excitations, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
-            "graph": self.met, "eager": self.met, "fused": self.fusion, "compile-inference": self.inference_compilation,
+            "graph": self.met, "eager": self.met, "fused": self.fusion, "excitations": self.excitation,
+            "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
             self._run({"first": self.first} if "first" in modes else {}, deadline)
@@ -131,8 +133,9 @@ class Measurement:
         self.case["training_eager_ms"] = by_host(self._training())
         self.case["inference_eager_ms"] = self._in_evaluation()
 
-    def excitations(self) -> None:
-        """Training with fused norms, and with fused excitations too, of models that have any."""
+    def excitation(self) -> None:
+        """Everything that fused excitations need is compiled, where a model has any."""
+        from tapestry.kernels import torch_native
         from tapestry.kernels.torch import fuse_excitations
 
         excited = copy.copy(self.normed)
@@ -140,9 +143,16 @@ class Measurement:
         self.case["excitations"] = len(fuse_excitations(excited.model))
         if not self.case["excitations"]:
             return
-        steps = {"norms": self.normed.training(), "excited": excited.training()}
-        self.case["excited_eager_ms"] = by_host(steps)
-        self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
+        self.case["native"] = torch_native.wait()
+        self.exciting = {"norms": self.normed.training(), "excited": excited.training()}
+        for step in self.exciting.values():
+            step()
+
+    def excitations(self) -> None:
+        """Training with fused norms, and with fused excitations too."""
+        if self.exciting:
+            self.case["excited_eager_ms"] = by_host(self.exciting)
+            self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in self.exciting.items()})
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         """cuDNN's, ours, and ours whose norms are fused too, where there are any."""
@@ -193,6 +203,9 @@ class Measurement:
 
     def fusion(self) -> None:
         """Everything that inference needs is compiled."""
+        from tapestry.kernels import torch_native
+
+        self.case["native"] = torch_native.wait()
         for contender in self._narrow().values():
             contender.inference()()
 
