@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import torch_autograd
+from . import torch_autograd, torch_native
 from .normalization import layer_norm
 from .normalization.layer_norm import Gradients, Operands, RowKind
 from .runtime import moving
@@ -39,15 +39,17 @@ class FusedLayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., c], or [n, c, h, w]."""
-        if not torch.compiler.is_compiling() and (made := self._by_kernels(input)) is not None:
-            return made
+        if not torch.compiler.is_compiling():
+            weight, bias, native = self._parameters["weight"], self._parameters["bias"], torch_native.layer_norm
+            made = native(input, weight, bias, self.eps, self.first, self.read_lowered) if native else None
+            if made is not None or (made := self._by_kernels(input, weight, bias)) is not None:
+                return made
         if not self.first:
             return super().forward(input)
         return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
-    def _by_kernels(self, x: Tensor) -> Tensor | None:
+    def _by_kernels(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
         """None where that is torch's."""
-        weight, bias = self._parameters["weight"], self._parameters["bias"]
         if not torch_autograd.plain(*[one for one in (x, weight, bias) if one is not None]):
             return None
         plan = _plan(x, self._result(x), self.first, (weight, bias), self.eps)
@@ -78,6 +80,13 @@ class _Plan:
         self.cut = kind.cut(x.numel() // channels, channels, properties(self.device).sms)
         self.forward: moving.Launches | None = None
         self.gradient: moving.Launches | None = None
+        self._told: set[torch_native.NormCall] = set()
+
+    def tell(self, what: torch_native.NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
+        """Have the extension make such calls from here on, if it is there."""
+        if torch_native.layer_norm is not None and what not in self._told:
+            self._told.add(what)
+            torch_native.learn_norm(what, (*call, self.epsilon, self.first), room, launches)
 
     def run_forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """y, and of each row mean and one over the deviation."""
@@ -92,6 +101,7 @@ class _Plan:
 
             self.forward = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.forward.run(at, torch_stream(self.device))
+        self.tell("layer_norm", (x, y, weight, bias), 0, self.forward)
         return y, statistics
 
     def run_gradient(self, x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
@@ -109,6 +119,7 @@ class _Plan:
 
             self.gradient = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.gradient.run(at, torch_stream(self.device))
+        self.tell("layer_norm_gradient", (x, dy, weight), self.cut.workspace, self.gradient)
         return dx, to_weight, to_bias
 
 
@@ -134,8 +145,10 @@ def _plan(
     layouts = [None if one is None else (one.dtype, one.shape, one.get_device()) for one in parameters]
     key = (x.shape, x.stride(), x.dtype, x.get_device(), result, first, *layouts, epsilon)
     if key not in _plans:
+        torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
+            torch_native.forget_layer_norms()
         _plans[key] = _made(x, result, first, parameters, epsilon)
     return _plans[key]
 
@@ -165,16 +178,32 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, statistics = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return *_differentiable(x, weight, bias, dy, ctx.plan), None
-        if dy.stride() != x.stride() or dy.data_ptr() & ALIGNED:
-            dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
-        dx, to_weight, to_bias = ctx.plan.run_gradient(x, dy, statistics, weight)
+        dx, to_weight, to_bias = _gradients(ctx.plan, x, dy, statistics, weight, bias)
         return dx, None if weight is None else to_weight, None if bias is None else to_bias, None
 
 
 # `Function.apply` without its look at transforms, of which callers know that there are none.
 _recorded: Any = super(torch.autograd.Function, _Recorded).apply
+
+
+def _gradients(
+    plan: _Plan, x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Of x, weight and bias."""
+    if torch.is_grad_enabled():
+        return _differentiable(x, weight, bias, dy, plan)
+    if dy.stride() != x.stride() or dy.data_ptr() & ALIGNED:
+        dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
+    return plan.run_gradient(x, dy, statistics, weight)
+
+
+def layer_norm_backward_of(
+    x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float, first: bool
+) -> tuple[Tensor | None, ...]:
+    """The same as the extension asks for it."""
+    plan = _plan(x, dy.dtype, first, (weight, bias), epsilon)
+    assert plan is not None  # the forward pass had one
+    return _gradients(plan, x, dy, statistics, weight, bias)
 
 
 def _differentiable(

@@ -1,8 +1,8 @@
 """Prepared calls of torch tensors repeated without Python, by an extension of torch that is compiled on the first use.
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
-(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`), which prepares launches and tells the
-extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
+(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`), which prepares launches
+and tells the extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .runtime.module import Prepared
 
 VARIABLE = "TAPESTRY_NATIVE"
+NormCall = Literal["norm", "norm_gradient", "layer_norm", "layer_norm_gradient"]
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
 # convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
@@ -36,6 +37,8 @@ convolve: Callable[[Tensor, Tensor | None, Tensor | None, int, int], Tensor | No
 fused: Callable[..., Tensor | None] | None = None
 # norm(x, residual, weight, bias, mean, variance, batches, setting, momentum): likewise, of a batch norm.
 norm: Callable[..., Tensor | None] | None = None
+# layer_norm(x, weight, bias, epsilon, first, read_lowered): likewise, of a layer norm.
+layer_norm: Callable[..., Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -97,15 +100,17 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, _extension, _state
+    global convolve, fused, norm, layer_norm, _extension, _state
     from .torch_autograd import backward_of
+    from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
 
-    extension.serve(device, functions, lowered_forward, backward_of, lowered_gradients, norm_backward_of)
+    ways = (lowered_forward, backward_of, lowered_gradients, norm_backward_of, layer_norm_backward_of)
+    extension.serve(device, functions, *ways)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
-    fused, norm = extension.fused, extension.norm
+    fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
     _extension, convolve, _state = extension, extension.convolve, "ready"
 
 
@@ -130,9 +135,15 @@ def forget() -> None:
 
 
 def forget_norms() -> None:
-    """Likewise of norms."""
+    """Likewise of batch norms."""
     if _extension is not None:
         _extension.forget_norms()
+
+
+def forget_layer_norms() -> None:
+    """Likewise of layer norms."""
+    if _extension is not None:
+        _extension.forget_layer_norms()
 
 
 def tried(x: Tensor, w: Tensor | None, bias: Tensor | None, moved: int | None, groups: int) -> Tensor | None:
@@ -176,16 +187,10 @@ def learn_gradients(
         _extension.add_gradients(*operands, wide, number, geometry.groups, words)
 
 
-def learn_norm(call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
-    """Tell of a batch norm, by what it is known by and the f32 numbers that it works in."""
+def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
+    """Tell of a call of a norm, by what it is known by and the f32 numbers that it works in."""
     if isinstance(launches, moving.Moving):
-        _extension.add_norm(*call, _description((), room, launches))
-
-
-def learn_norm_gradient(call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
-    """The same of its gradient."""
-    if isinstance(launches, moving.Moving):
-        _extension.add_norm_gradient(*call, _description((), room, launches))
+        getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
 
 
 def _description(made: Sequence[Tensor], room: int, launches: moving.Moving) -> bytes:

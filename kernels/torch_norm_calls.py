@@ -161,7 +161,7 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
         plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
     if plan.is_news(given, (x, residual)):
         call = (x, residual, norm.weight, norm.bias, mean, setting_of(*norm[2:]), plan.momentum)
-        torch_native.learn_norm(call, plan.cut.workspace, plan.launches)
+        torch_native.learn_norm("norm", call, plan.cut.workspace, plan.launches)
     return y, statistics, plan
 
 
@@ -183,7 +183,7 @@ def gradient(
         plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
     if plan.is_news(given, (x, dy, other)):
         call = (x, other, norm.weight, norm.bias, setting_of(*norm[2:]))
-        torch_native.learn_norm_gradient(call, plan.cut.workspace, plan.launches)
+        torch_native.learn_norm("norm_gradient", call, plan.cut.workspace, plan.launches)
     return dx, to_weight, to_bias, passed
 
 

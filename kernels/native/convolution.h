@@ -86,8 +86,8 @@ Gradients gradients_of(const Call& call, const Tensor& x, const Tensor& dy, cons
 }
 
 Gradients pair_of(const py::object& made) {
-  TORCH_CHECK(PyTuple_Check(made.ptr()) && PyTuple_GET_SIZE(made.ptr()) == 2, "not two gradients");
-  return {unwrapped(PyTuple_GET_ITEM(made.ptr(), 0)), unwrapped(PyTuple_GET_ITEM(made.ptr(), 1))};
+  const auto pair = unpacked<2>(made);
+  return {pair[0], pair[1]};
 }
 
 // -- autograd ---------------------------------------------------------------------------------------------------------
@@ -170,23 +170,11 @@ Tensor convolved(const Tensor& x, const Tensor& w, const OptionalTensor& bias, i
   return forward_of(*call, given, lowered_to(w, dtype), bias);
 }
 
-// convolve(x, w, bias or None, moved, groups): the result, or None where Python is to compute it.
+// convolve(x, w, bias, moved, groups)
 PyObject* convolve(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  TORCH_CHECK(count == 5, "convolve takes x, w, bias, moved and groups");
-  const bool biased = given[2] != Py_None;
-  for (int i = 0; i < (biased ? 3 : 2); ++i)
-    if (!THPVariable_CheckExact(given[i])) Py_RETURN_NONE;
-  const Tensor x = THPVariable_Unpack(given[0]), w = THPVariable_Unpack(given[1]);
-  const OptionalTensor bias = biased ? OptionalTensor(THPVariable_Unpack(given[2])) : std::nullopt;
-  const int64_t moved = integer(given[3]), groups = integer(given[4]);
-  Tensor made;
-  {
-    const py::gil_scoped_release others;
-    made = convolved(x, w, bias, moved, groups);
-  }
-  return wrapped(made);
-  END_HANDLE_TH_ERRORS
+  return computed<3, int64_t, int64_t>(given, count, [](const auto& of, int64_t moved, int64_t groups) {
+    return convolved(of[0], of[1], if_there(of[2]), moved, groups);
+  });
 }
 
 // -- the operators in graphs of torch.compile -------------------------------------------------------------------------

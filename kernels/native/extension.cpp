@@ -6,13 +6,15 @@
 #include "convolution.h"
 #include "direct.h"
 #include "fused.h"
+#include "layer_norm.h"
 #include "norm.h"
 
 namespace tapestry {
 namespace {
 
 void serve(const std::string& device, const py::tuple& functions, const py::function& forward,
-           const py::function& backward, const py::function& gradients, const py::function& norm_backward) {
+           const py::function& backward, const py::function& gradients, const py::function& norm_backward,
+           const py::function& layer_norm_backward) {
   const auto at = [&](size_t i) { return reinterpret_cast<void*>(functions[i].cast<uintptr_t>()); };
   served.device = c10::Device(device).type();
   const auto backend = served.device == at::kCUDA ? c10::BackendComponent::CUDABit : c10::BackendComponent::CPUBit;
@@ -25,6 +27,7 @@ void serve(const std::string& device, const py::tuple& functions, const py::func
   served.backward = py::object(backward).release().ptr();
   served.gradients = py::object(gradients).release().ptr();
   served.norm_backward = py::object(norm_backward).release().ptr();
+  served.layer_norm_backward = py::object(layer_norm_backward).release().ptr();
 }
 
 // Says nothing: that an operator's kernel is replaced is what is meant.
@@ -42,10 +45,16 @@ void take_over() {
   library.impl("grouped_conv2d_gradients", gradients);
 }
 
+// Tensors, None for what is not there, and numbers: the result, or None where Python is to compute it.
+PyMethodDef with(const char* name, PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL, nullptr};
+}
+
 PyMethodDef fast[] = {
-    {"convolve", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(convolve)), METH_FASTCALL, nullptr},
-    {"fused", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(fused)), METH_FASTCALL, nullptr},
-    {"norm", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(norm)), METH_FASTCALL, nullptr},
+    with("convolve", convolve),
+    with("fused", fused),
+    with("norm", norm),
+    with("layer_norm", layer_norm),
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -59,6 +68,8 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("add_gradients", tapestry::add_gradients);
   module.def("add_norm", tapestry::add_norm);
   module.def("add_norm_gradient", tapestry::add_norm_gradient);
+  module.def("add_layer_norm", tapestry::add_layer_norm);
+  module.def("add_layer_norm_gradient", tapestry::add_layer_norm_gradient);
   module.def("forget", [] {
     tapestry::plans.clear();
     tapestry::fused_plans.clear();
@@ -66,6 +77,10 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("forget_norms", [] {
     tapestry::norms.clear();
     tapestry::norm_gradients.clear();
+  });
+  module.def("forget_layer_norms", [] {
+    tapestry::layer_norms.clear();
+    tapestry::layer_norm_gradients.clear();
   });
   module.def("repeated", tapestry::repeated);
   module.def("serve", tapestry::serve);

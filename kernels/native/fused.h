@@ -46,23 +46,12 @@ Tensor fused_of(const Tensor& x, const Tensor& w, const Following& then, int64_t
   return run(*call, at.words(), x) ? out : Tensor();
 }
 
-// fused(x, w, scale, bias, residual, activation, moved, groups), None for what is not there: the result, or None where
-// Python is to compute it.
+// fused(x, w, scale, bias, residual, activation, moved, groups)
 PyObject* fused(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  constexpr int kTensors = 5;
-  TORCH_CHECK(count == kTensors + 3, "fused takes five tensors and three numbers");
-  std::array<Tensor, kTensors> tensors;
-  if (!taken(given, tensors)) Py_RETURN_NONE;
-  const Following then{tensors[2], tensors[3], tensors[4], integer(given[5])};
-  const int64_t moved = integer(given[6]), groups = integer(given[7]);
-  Tensor made;
-  {
-    const py::gil_scoped_release others;
-    made = fused_of(tensors[0], tensors[1], then, moved, groups);
-  }
-  return wrapped(made);
-  END_HANDLE_TH_ERRORS
+  return computed<5, int64_t, int64_t, int64_t>(
+      given, count, [](const auto& of, int64_t activation, int64_t moved, int64_t groups) {
+        return fused_of(of[0], of[1], {of[2], of[3], of[4], activation}, moved, groups);
+      });
 }
 
 void add_fused(const py::object& x, const py::object& w, const py::object& scale, const py::object& bias,

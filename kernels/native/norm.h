@@ -32,11 +32,6 @@ bool is_like(const Tensor& x, const Tensor& other) {
          other.device() == x.device();
 }
 
-bool is_channels(const Tensor& values, const Tensor& x) {
-  return is_plain(values) && values.scalar_type() == at::kFloat && values.dim() == 1 &&
-         values.size(0) == x.size(1) && values.is_contiguous() && values.device() == x.device();
-}
-
 Key norm_key(const Tensor& x, Setting setting, std::initializer_list<const Tensor*> there) {
   Key key;
   key.add(x.get_device());
@@ -48,21 +43,15 @@ Key norm_key(const Tensor& x, Setting setting, std::initializer_list<const Tenso
 
 bool Remembered::fit(const Tensor& x) const {
   if (!mean.defined()) return !variance.defined() && !batches.defined();
-  return is_channels(mean, x) && is_channels(variance, x) && is_plain(batches) && batches.device() == x.device() &&
+  return is_channels(mean, x, x.size(1)) && is_channels(variance, x, x.size(1)) && is_plain(batches) && batches.device() == x.device() &&
          batches.scalar_type() == at::kLong;
 }
 
 Key forward_key(const Tensor& x, Setting setting, const Tensor& residual, const Tensor& weight, const Tensor& bias,
                 const Remembered& remembered) {
   Key key = norm_key(x, setting, {&residual, &weight, &bias, &remembered.mean});
-  int64_t momentum;
-  std::memcpy(&momentum, &remembered.momentum, sizeof momentum);
-  key.add(momentum);
+  key.add_bits(remembered.momentum);
   return key;
-}
-
-Tensor working(const Call& call, const Tensor& x) {
-  return at::empty({call.workspace}, x.options().dtype(at::kFloat));
 }
 
 Tensor made_like(const Tensor& x) { return at::empty_strided(x.sizes(), x.strides(), x.options()); }
@@ -100,8 +89,6 @@ NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor&
     at.add(*tensor);
   return run(call, at.words(), x) ? made : NormGradients{};
 }
-
-OptionalTensor if_there(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
 
 class Norm : public torch::autograd::Function<Norm> {
  public:
@@ -141,12 +128,10 @@ class Norm : public torch::autograd::Function<Norm> {
   static NormGradients from_python(const Tensor& x, const Tensor& dy, const Tensor& other, const Tensor& statistics,
                                    const Tensor& weight, const Tensor& bias, Setting setting) {
     const py::gil_scoped_acquire gil;
-    const py::object made =
+    const auto made = unpacked<4>(
         asked(served.norm_backward, {wrapped(x), wrapped(dy), wrapped(other), wrapped(statistics), wrapped(weight),
-                                     wrapped(bias), PyLong_FromLongLong(setting.number)});
-    TORCH_CHECK(PyTuple_Check(made.ptr()) && PyTuple_GET_SIZE(made.ptr()) == 4, "not four gradients");
-    const auto at = [&](int i) { return unwrapped(PyTuple_GET_ITEM(made.ptr(), i)); };
-    return {at(0), at(1), at(2), at(3)};
+                                     wrapped(bias), PyLong_FromLongLong(setting.number)}));
+    return {made[0], made[1], made[2], made[3]};
   }
 };
 
@@ -155,7 +140,7 @@ Tensor normed(const Tensor& x, const Tensor& residual, const Tensor& weight, con
               const Remembered& remembered, Setting setting) {
   if (!untraced() || !is_image(x) || x.numel() <= x.size(1) || (residual.defined() && !is_like(x, residual))) return {};
   for (const auto* values : {&weight, &bias})
-    if (values->defined() && !is_channels(*values, x)) return {};
+    if (values->defined() && !is_channels(*values, x, x.size(1))) return {};
   if (!remembered.fit(x)) return {};
   const auto call = norms.find(forward_key(x, setting, residual, weight, bias, remembered));
   if (!call) return {};
@@ -164,24 +149,11 @@ Tensor normed(const Tensor& x, const Tensor& residual, const Tensor& weight, con
   return norm_of(*call, x, residual, weight, bias, remembered).y;
 }
 
-// norm(x, residual, weight, bias, mean, variance, batches, setting, momentum), None for what is not there: the result, or
-// None where Python is to compute it.
+// norm(x, residual, weight, bias, mean, variance, batches, setting, momentum)
 PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  HANDLE_TH_ERRORS
-  constexpr int kTensors = 7;
-  TORCH_CHECK(count == kTensors + 2, "norm takes seven tensors, a setting and a momentum");
-  std::array<Tensor, kTensors> tensors;
-  if (!taken(given, tensors)) Py_RETURN_NONE;
-  const Setting setting{integer(given[kTensors])};
-  const Remembered remembered{tensors[4], tensors[5], tensors[6], PyFloat_AsDouble(given[kTensors + 1])};
-  if (PyErr_Occurred()) raise_python();
-  Tensor made;
-  {
-    const py::gil_scoped_release others;
-    made = normed(tensors[0], tensors[1], tensors[2], tensors[3], remembered, setting);
-  }
-  return wrapped(made);
-  END_HANDLE_TH_ERRORS
+  return computed<7, int64_t, double>(given, count, [](const auto& of, int64_t setting, double momentum) {
+    return normed(of[0], of[1], of[2], of[3], {of[4], of[5], of[6], momentum}, {setting});
+  });
 }
 
 // -- what Python tells ------------------------------------------------------------------------------------------------

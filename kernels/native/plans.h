@@ -22,6 +22,12 @@ struct Key {
 
   void add(int64_t word) { words[count++] = word; }
 
+  void add_bits(double number) {
+    int64_t word;
+    std::memcpy(&word, &number, sizeof word);
+    add(word);
+  }
+
   // A tensor of four dimensions; `dtype` and `odd` are those that it will have.
   void add(const at::Tensor& tensor, at::ScalarType dtype, int64_t odd) {
     add(static_cast<int64_t>(dtype) << 4 | odd);

@@ -31,7 +31,8 @@ struct Served {
   DispatchKeySet plain;
   Driver driver{};
   int (*stream)(int32_t, void**) = nullptr;
-  PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr;
+  PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
+           *layer_norm_backward = nullptr;
 };
 
 Served served;
@@ -55,6 +56,18 @@ uint64_t address(const Tensor& tensor) { return reinterpret_cast<uint64_t>(tenso
 // Channels-last, at an address of whole accesses.
 bool is_image(const Tensor& x) {
   return is_plain(x) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !(address(x) & kAligned);
+}
+
+bool is_channels(const Tensor& values, const Tensor& x, int64_t channels) {
+  return is_plain(values) && values.scalar_type() == at::kFloat && values.dim() == 1 && values.size(0) == channels &&
+         values.is_contiguous() && values.device() == x.device();
+}
+
+OptionalTensor if_there(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
+
+// What a call works in, f32.
+Tensor working(const Call& call, const Tensor& x) {
+  return at::empty({call.workspace}, x.options().dtype(at::kFloat));
 }
 
 // Operands of a launch, as they come.
@@ -111,9 +124,24 @@ py::object asked(PyObject* function, std::initializer_list<PyObject*> given) {
   return py::reinterpret_steal<py::object>(made);
 }
 
-int64_t integer(PyObject* object) {
-  const int64_t found = PyLong_AsLongLong(object);
+// A number of Python's.
+template <class Number>
+Number number(PyObject* object) {
+  Number found;
+  if constexpr (std::is_same_v<Number, double>)
+    found = PyFloat_AsDouble(object);
+  else
+    found = PyLong_AsLongLong(object);
   if (found == -1 && PyErr_Occurred()) raise_python();
+  return found;
+}
+
+// What a function of Python's gave, so many tensors, undefined for None.
+template <size_t count>
+std::array<Tensor, count> unpacked(const py::object& made) {
+  TORCH_CHECK(PyTuple_Check(made.ptr()) && PyTuple_GET_SIZE(made.ptr()) == count, "not ", count, " tensors");
+  std::array<Tensor, count> found;
+  for (size_t i = 0; i < count; ++i) found[i] = unwrapped(PyTuple_GET_ITEM(made.ptr(), i));
   return found;
 }
 
@@ -140,6 +168,25 @@ bool taken(PyObject* const* given, std::array<Tensor, count>& tensors) {
     tensors[i] = THPVariable_Unpack(given[i]);
   }
   return true;
+}
+
+// A function that Python calls with so many tensors, None for what is not there, and `Numbers`: the result of `compute`
+// without the GIL, or None where Python is to compute it.
+template <size_t tensors, class... Numbers, class Compute>
+PyObject* computed(PyObject* const* given, Py_ssize_t count, Compute compute) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK(count == tensors + sizeof...(Numbers), "not ", tensors, " tensors and ", sizeof...(Numbers), " numbers");
+  std::array<Tensor, tensors> operands;
+  if (!taken(given, operands)) Py_RETURN_NONE;
+  size_t at = tensors;
+  const std::tuple<Numbers...> numbers{number<Numbers>(given[at++])...};  // braces: one after another
+  Tensor made;
+  {
+    const py::gil_scoped_release others;
+    made = std::apply([&](auto... each) { return compute(operands, each...); }, numbers);
+  }
+  return wrapped(made);
+  END_HANDLE_TH_ERRORS
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_autograd, torch_layer_norms
+from tapestry.kernels import torch_autograd, torch_layer_norms, torch_native
 from tapestry.kernels.normalization import layer_norm
 from tapestry.kernels.normalization.layer_norm import RowKind
 from tapestry.kernels.normalization.stretches import Launch
@@ -68,6 +68,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch_layer_norms, "moving", SimpleNamespace(launches=lambda make, _: Emulated(make, names)))
     monkeypatch.setattr(torch_layer_norms, "torch_stream", lambda number: 0)
     monkeypatch.setattr(torch_layer_norms, "_plans", {})
+    monkeypatch.setattr(torch_native, "_begun", True)  # no extension is made for calls without a GPU
     monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
     monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
     before, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")

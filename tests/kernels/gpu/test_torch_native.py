@@ -18,6 +18,7 @@ from tapestry.kernels import torch_fused_calls, torch_geometry, torch_native
 from tapestry.kernels.torch import GroupedConv2d, NormAct2d
 from tapestry.kernels.torch_fused import FusedConv2d
 from tapestry.kernels.torch_geometry import Geometry
+from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 BF16 = torch.bfloat16
@@ -33,12 +34,10 @@ def there() -> None:
 @contextmanager
 def by_python() -> Iterator[None]:
     """Layers do not ask the extension."""
-    known = torch_native.convolve, torch_native.fused, torch_native.norm
-    torch_native.convolve = torch_native.fused = torch_native.norm = None
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for what in ("convolve", "fused", "norm", "layer_norm"):
+            patch.setattr(torch_native, what, None)
         yield
-    finally:
-        torch_native.convolve, torch_native.fused, torch_native.norm = known
 
 
 def images(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
@@ -106,6 +105,24 @@ def test_norms_have_the_same_bits(act: nn.Module, summed: bool) -> None:
             expected = step(one, x, dy)
         same(step(other, x, dy), expected)
         same(list(other.buffers()), list(one.buffers()))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize("channels", [40, 768])
+def test_layer_norms_have_the_same_bits(first: bool, lowered: bool, channels: int) -> None:
+    norm = FusedLayerNorm(nn.LayerNorm(channels, device="cuda"), first, lowered)
+    x, dy = images(4, channels, 14, 14), images(4, channels, 14, 14, dtype=BF16 if lowered else torch.float32)
+    if not first:
+        x, dy = (one.permute(0, 2, 3, 1) for one in (x, dy))
+    with by_python():
+        expected = step(norm, x, dy, cast=True)
+    step(norm, x, dy, cast=True)
+    assert torch_native.layer_norm is not None
+    with torch.autocast("cuda", BF16):
+        assert torch_native.layer_norm(x, norm.weight, norm.bias, norm.eps, first, lowered) is not None
+    for _ in range(3):
+        same(step(norm, x, dy, cast=True), expected)
 
 
 @pytest.mark.parametrize("summed", [False, True])

@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tapestry.kernels import torch_autograd, torch_library, torch_norm_library, torch_norm_operators, torch_operators
+from tapestry.kernels import (
+    torch_autograd,
+    torch_layer_norms,
+    torch_library,
+    torch_norm_library,
+    torch_norm_operators,
+    torch_operators,
+)
 from tapestry.kernels.convolution.prepare import Steps
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.module import Described
@@ -26,7 +33,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # What computes operators of graphs where the extension knows no call.
 BY_TORCH = (
     torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
-    torch_norm_operators.norm_backward_of,
+    torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 
