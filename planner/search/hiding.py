@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Operations that are cut otherwise, and in how many other ways each; what an operation takes of all work at least.
 OPERATIONS, WAYS, HEAVY = 3, 2, 0.1
-# How many answers are lowered.
-LOWERED = 3
+# Options of all decisions together, beyond which an answer takes too long to be asked for again; how many are lowered.
+MANY, LOWERED = 300, 3
 
 
 def hiding(search: Search, best: Found) -> list[Found]:
@@ -31,7 +31,8 @@ def hiding(search: Search, best: Found) -> list[Found]:
     """
     question, costs = search.question, search.costs
     overlaps = question.pieces and question.machine.device.overlap and best.least_s < WORTH * best.makespan_s
-    if not overlaps or best.solution.status == "fallback":  # where the model was not written down, nothing can be asked
+    options = sum(len(search.model.nodes[node].labels) for node in best.choice)
+    if not overlaps or options > MANY or best.solution.status == "fallback":  # nothing is asked without a solver
         return []
     known = [costs.parts(choice) for choice in (best.choice, *(other.choice for other in search.seen))]
     found: list[tuple[int, dict[int, int]]] = []

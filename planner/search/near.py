@@ -4,7 +4,7 @@ time to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import TypeVar
 
@@ -15,11 +15,15 @@ from ..sharding.nodes import SourceNode
 T = TypeVar("T")
 
 
-def changed(costs: Costs, choice: Mapping[int, int], clock: Clock) -> list[tuple[int, dict[int, int]]]:
-    """All choices one decision away, with what they cost; none where there is no time for all."""
+def changed(
+    costs: Costs, choice: Mapping[int, int], clock: Clock, among: Collection[int] | None = None
+) -> list[tuple[int, dict[int, int]]]:
+    """All choices one decision away, or one of some decisions, with what they cost; none where there is no time for
+    all.
+    """
     found = []
     parts = costs.parts(choice)
-    for node in sorted(choice):
+    for node in sorted(choice if among is None else among):
         for option in range(len(costs.model.nodes[node].labels)):
             if clock.up:
                 return []

@@ -32,6 +32,7 @@ from .question import Question
 from .rows import as_one_row, beside
 from .unsolved import shortest, unsolved
 from .views import other_views
+from .waiting import waiting_less
 
 # Lowered operations in all trials of the refinement together: what a few seconds afford.
 EFFORT = 2500
@@ -120,7 +121,7 @@ class Search:
             self.question.say("refining")
             asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
             refined = self.refined(other_views(self, best) if asked else best)
-            moved, best = self.moved_together(refined), self.in_pieces(refined)
+            moved, best = waiting_less(self, self.moved_together(refined)), self.in_pieces(refined)
             if moved is not refined:  # what is shorter at once may be longer in pieces
                 best = min(best, self.in_pieces(moved), key=lambda found: found.makespan_s)
             # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
