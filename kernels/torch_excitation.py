@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from . import torch_autograd
+from . import torch_autograd, torch_native
 from .normalization.images import ImageKind
 from .torch_image_calls import FEWEST_IMAGES, launched
 from .torch_norm_calls import DTYPES, computed, fetchable
@@ -38,8 +38,11 @@ class Link:
         self.gate: Tensor | None = None
 
 
-def squeezed(x: Tensor) -> tuple[Tensor, Tensor, Link | None]:
+def squeezed(x: Tensor) -> tuple[Tensor, Tensor, Any]:
     """x, its mean over each image [n, c, 1, 1], and what connects it with `excited`, which alone may take the x."""
+    native = None if torch.compiler.is_compiling() else torch_native.squeezed
+    if native is not None and (made := native(x)) is not None:
+        return made
     if not isinstance(x, Tensor) or not torch.is_grad_enabled() or not x.requires_grad or not _fits(x):
         return x, x.mean((2, 3), keepdim=True), None
     link = Link()
@@ -47,10 +50,13 @@ def squeezed(x: Tensor) -> tuple[Tensor, Tensor, Link | None]:
     return passed, mean, link
 
 
-def excited(x: Tensor, gate: Tensor, link: Link | None) -> Tensor:
+def excited(x: Tensor, gate: Tensor, link: Any) -> Tensor:
     """x * gate."""
     if link is None:
         return x * gate
+    native = torch_native.excited
+    if native is not None and (known := native(x, gate, link)) is not None:
+        return known
     if gate.shape != (*x.shape[:2], 1, 1) or gate.dtype is not x.dtype:  # torch's, once the gradient is x's own again
         link.gate = torch.ones_like(x[:, :, :1, :1])
         return x * gate
@@ -74,12 +80,7 @@ class _Squeeze(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor, dm: Tensor) -> tuple[Tensor, None]:
-        _once()
-        gate = ctx.link.gate
-        dy = fetchable(dy)
-        dx = torch.empty_like(dy)
-        launched("mapped", dy, gate, dm.contiguous(), dx)
-        return dx, None
+        return squeeze_backward_of(dy, dm, ctx.link.gate), None
 
 
 class _Excite(torch.autograd.Function):
@@ -93,11 +94,25 @@ class _Excite(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
-        _once()
         (x,) = ctx.saved_tensors
-        dy, dgate = fetchable(dy), x.new_empty((*x.shape[:2], 1, 1))
-        launched("products", x, dy, dgate)
-        return dy, dgate, None
+        return *excite_backward_of(x, dy), None
+
+
+def squeeze_backward_of(dy: Tensor, dm: Tensor, gate: Tensor) -> Tensor:
+    """The gradient of what was squeezed, as the extension asks for it too."""
+    _once()
+    dy = fetchable(dy)
+    dx = torch.empty_like(dy)
+    launched("mapped", dy, gate, dm.contiguous(), dx)
+    return dx
+
+
+def excite_backward_of(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Of what is excited, until `squeezed` knows its gradient, and of the gate; likewise."""
+    _once()
+    dy, dgate = fetchable(dy), x.new_empty((*x.shape[:2], 1, 1))
+    launched("products", x, dy, dgate)
+    return dy, dgate
 
 
 # `Function.apply` without its look at transforms, of which `plain` knows that there are none.

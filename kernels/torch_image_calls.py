@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import torch_native
 from .normalization import images, stretches
 from .normalization.images import ImageKind
 from .normalization.stretches import Cut, Launch
@@ -33,7 +34,10 @@ CALLS: dict[str, Callable[..., Launch]] = {  # of a cut and the addresses of ope
     "blended": images.blended,
 }  # fmt: skip
 
+TOLD = ("means", "scaled", "products", "mapped")  # those that the extension repeats, in the order of its numbers
+
 _known: dict[tuple[Any, ...], tuple[moving.Launches, int]] = {}
+_told: set[tuple[Any, ...]] = set()
 
 
 def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = None) -> None:
@@ -42,11 +46,17 @@ def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = 
     key = (what, x.shape, x.dtype, x.get_device(), numbers)
     found = _known.get(key)
     if found is None:
+        torch_native.begin()
         if len(_known) >= REMEMBERED:
             _known.clear()
+            _told.clear()
+            torch_native.forget_images()
         found = _known[key] = _prepare(CALLS[what], x, numbers or x.dtype, addresses)
     launches, device = found
     launches.run(addresses, torch_stream(device))
+    if torch_native.squeezed is not None and what in TOLD and numbers is None and key not in _told:
+        _told.add(key)
+        torch_native.learn_images(TOLD.index(what), x, launches)
 
 
 def _prepare(

@@ -1,8 +1,8 @@
 """Prepared calls of torch tensors repeated without Python, by an extension of torch that is compiled on the first use.
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
-(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`), which prepares launches
-and tells the extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
+(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`),
+which prepares launches and tells the extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ fused: Callable[..., Tensor | None] | None = None
 norm: Callable[..., Tensor | None] | None = None
 # layer_norm(x, weight, bias, epsilon, first, read_lowered): likewise, of a layer norm.
 layer_norm: Callable[..., Tensor | None] | None = None
+# squeezed(x), excited(x, gate, link): likewise, as `torch_excitation` has them.
+squeezed: Callable[[Tensor], tuple[Tensor, Tensor, Any] | None] | None = None
+excited: Callable[[Tensor, Tensor, Any], Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -100,17 +103,19 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, layer_norm, _extension, _state
+    global convolve, fused, norm, layer_norm, squeezed, excited, _extension, _state
     from .torch_autograd import backward_of
+    from .torch_excitation import excite_backward_of, squeeze_backward_of
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
 
-    ways = (lowered_forward, backward_of, lowered_gradients, norm_backward_of, layer_norm_backward_of)
-    extension.serve(device, functions, *ways)
+    convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
+    extension.serve(device, functions, *convolutions, *norms, squeeze_backward_of, excite_backward_of)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
     fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
+    squeezed, excited = extension.squeezed, extension.excited
     _extension, convolve, _state = extension, extension.convolve, "ready"
 
 
@@ -144,6 +149,12 @@ def forget_layer_norms() -> None:
     """Likewise of layer norms."""
     if _extension is not None:
         _extension.forget_layer_norms()
+
+
+def forget_images() -> None:
+    """Likewise of what squeeze-and-excitations call."""
+    if _extension is not None:
+        _extension.forget_images()
 
 
 def tried(x: Tensor, w: Tensor | None, bias: Tensor | None, moved: int | None, groups: int) -> Tensor | None:
@@ -191,6 +202,12 @@ def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: movin
     """Tell of a call of a norm, by what it is known by and the f32 numbers that it works in."""
     if isinstance(launches, moving.Moving):
         getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
+
+
+def learn_images(what: int, x: Tensor, launches: moving.Launches) -> None:
+    """Tell of a call of images like x, by its number."""
+    if isinstance(launches, moving.Moving):
+        _extension.add_images(what, x, _description((), 0, launches))
 
 
 def _description(made: Sequence[Tensor], room: int, launches: moving.Moving) -> bytes:

@@ -180,6 +180,7 @@ PyObject* convolve(PyObject*, PyObject* const* given, Py_ssize_t count) {
 // -- the operators in graphs of torch.compile -------------------------------------------------------------------------
 
 Tensor lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t moved, int64_t groups) {
+  const at::AutoDispatchBelowADInplaceOrView below;
   const auto dtype = x.scalar_type();
   Tensor made;
   if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
@@ -194,6 +195,7 @@ Tensor lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int
 
 std::tuple<Tensor, Tensor> gradients(const Tensor& x, const Tensor& dy, const Tensor& w, int64_t moved,
                                      int64_t groups) {
+  const at::AutoDispatchBelowADInplaceOrView below;
   const auto dtype = x.scalar_type();
   Gradients made;
   if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))

@@ -5,6 +5,7 @@
 
 #include "convolution.h"
 #include "direct.h"
+#include "excitation.h"
 #include "fused.h"
 #include "layer_norm.h"
 #include "norm.h"
@@ -12,9 +13,7 @@
 namespace tapestry {
 namespace {
 
-void serve(const std::string& device, const py::tuple& functions, const py::function& forward,
-           const py::function& backward, const py::function& gradients, const py::function& norm_backward,
-           const py::function& layer_norm_backward) {
+void serve(const std::string& device, const py::tuple& functions, const py::args& ways) {
   const auto at = [&](size_t i) { return reinterpret_cast<void*>(functions[i].cast<uintptr_t>()); };
   served.device = c10::Device(device).type();
   const auto backend = served.device == at::kCUDA ? c10::BackendComponent::CUDABit : c10::BackendComponent::CPUBit;
@@ -23,11 +22,10 @@ void serve(const std::string& device, const py::tuple& functions, const py::func
   served.driver = {reinterpret_cast<decltype(Driver::launch)>(at(0)), reinterpret_cast<decltype(Driver::current)>(at(1)),
                    reinterpret_cast<decltype(Driver::push)>(at(2)), reinterpret_cast<decltype(Driver::pop)>(at(3))};
   served.stream = reinterpret_cast<decltype(Served::stream)>(at(4));
-  served.forward = py::object(forward).release().ptr();
-  served.backward = py::object(backward).release().ptr();
-  served.gradients = py::object(gradients).release().ptr();
-  served.norm_backward = py::object(norm_backward).release().ptr();
-  served.layer_norm_backward = py::object(layer_norm_backward).release().ptr();
+  size_t way = 0;
+  for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
+                              &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward})
+    *function = py::function(ways[way++]).release().ptr();
 }
 
 // Says nothing: that an operator's kernel is replaced is what is meant.
@@ -55,6 +53,8 @@ PyMethodDef fast[] = {
     with("fused", fused),
     with("norm", norm),
     with("layer_norm", layer_norm),
+    with("excited", excited),
+    {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -63,6 +63,10 @@ PyMethodDef fast[] = {
 }  // namespace tapestry
 
 PYBIND11_MODULE(tapestry_native, module) {
+  py::class_<tapestry::Link, tapestry::LinkPointer>(module, "Link")
+      .def_property(
+          "gate", [](const tapestry::Link& link) { return py::reinterpret_steal<py::object>(tapestry::wrapped(link.gate)); },
+          [](tapestry::Link& link, const py::object& gate) { link.gate = tapestry::given_or_none(gate); });
   module.def("add_forward", tapestry::add_forward);
   module.def("add_fused", tapestry::add_fused);
   module.def("add_gradients", tapestry::add_gradients);
@@ -78,6 +82,8 @@ PYBIND11_MODULE(tapestry_native, module) {
     tapestry::norms.clear();
     tapestry::norm_gradients.clear();
   });
+  module.def("add_images", tapestry::add_images);
+  module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {
     tapestry::layer_norms.clear();
     tapestry::layer_norm_gradients.clear();

@@ -62,7 +62,7 @@ RowGradients row_gradients_of(const Call& call, const Tensor& x, const Tensor& d
                               const Tensor& weight, LayerNorm norm) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto channel = [&] { return at::empty({norm.channels(x)}, statistics.options()); };
-  const RowGradients made{at::empty_strided(x.sizes(), x.strides(), x.options()), channel(), channel()};
+  const RowGradients made{made_like(x), channel(), channel()};
   const Tensor room = working(call, x);
   Addresses at;
   for (const auto* tensor : {&x, &dy, &statistics, &made[0], &made[1], &made[2], &room, &weight}) at.add(*tensor);

@@ -27,11 +27,6 @@ struct Remembered {
   bool fit(const Tensor& x) const;
 };
 
-bool is_like(const Tensor& x, const Tensor& other) {
-  return is_image(other) && other.scalar_type() == x.scalar_type() && other.sizes() == x.sizes() &&
-         other.device() == x.device();
-}
-
 Key norm_key(const Tensor& x, Setting setting, std::initializer_list<const Tensor*> there) {
   Key key;
   key.add(x.get_device());
@@ -53,8 +48,6 @@ Key forward_key(const Tensor& x, Setting setting, const Tensor& residual, const 
   key.add_bits(remembered.momentum);
   return key;
 }
-
-Tensor made_like(const Tensor& x) { return at::empty_strided(x.sizes(), x.strides(), x.options()); }
 
 struct Normed {
   Tensor y, statistics;

@@ -32,7 +32,7 @@ struct Served {
   Driver driver{};
   int (*stream)(int32_t, void**) = nullptr;
   PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
-           *layer_norm_backward = nullptr;
+           *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr;
 };
 
 Served served;
@@ -62,6 +62,13 @@ bool is_channels(const Tensor& values, const Tensor& x, int64_t channels) {
   return is_plain(values) && values.scalar_type() == at::kFloat && values.dim() == 1 && values.size(0) == channels &&
          values.is_contiguous() && values.device() == x.device();
 }
+
+bool is_like(const Tensor& x, const Tensor& other) {
+  return is_image(other) && other.scalar_type() == x.scalar_type() && other.sizes() == x.sizes() &&
+         other.device() == x.device();
+}
+
+Tensor made_like(const Tensor& x) { return at::empty_strided(x.sizes(), x.strides(), x.options()); }
 
 OptionalTensor if_there(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
 
@@ -124,16 +131,17 @@ py::object asked(PyObject* function, std::initializer_list<PyObject*> given) {
   return py::reinterpret_steal<py::object>(made);
 }
 
-// A number of Python's.
-template <class Number>
-Number number(PyObject* object) {
-  Number found;
-  if constexpr (std::is_same_v<Number, double>)
-    found = PyFloat_AsDouble(object);
-  else
-    found = PyLong_AsLongLong(object);
-  if (found == -1 && PyErr_Occurred()) raise_python();
-  return found;
+// A value of Python's, a number mostly.
+template <class Value>
+Value value(PyObject* object) {
+  if constexpr (std::is_class_v<Value>) return py::cast<Value>(py::handle(object));
+  else {
+    Value found;
+    if constexpr (std::is_same_v<Value, double>) found = PyFloat_AsDouble(object);
+    else found = PyLong_AsLongLong(object);
+    if (found == -1 && PyErr_Occurred()) raise_python();
+    return found;
+  }
 }
 
 // What a function of Python's gave, so many tensors, undefined for None.
@@ -170,20 +178,20 @@ bool taken(PyObject* const* given, std::array<Tensor, count>& tensors) {
   return true;
 }
 
-// A function that Python calls with so many tensors, None for what is not there, and `Numbers`: the result of `compute`
+// A function that Python calls with so many tensors, None for what is not there, and `Values`: the result of `compute`
 // without the GIL, or None where Python is to compute it.
-template <size_t tensors, class... Numbers, class Compute>
+template <size_t tensors, class... Values, class Compute>
 PyObject* computed(PyObject* const* given, Py_ssize_t count, Compute compute) {
   HANDLE_TH_ERRORS
-  TORCH_CHECK(count == tensors + sizeof...(Numbers), "not ", tensors, " tensors and ", sizeof...(Numbers), " numbers");
+  TORCH_CHECK(count == tensors + sizeof...(Values), "not ", tensors, " tensors and ", sizeof...(Values), " values");
   std::array<Tensor, tensors> operands;
   if (!taken(given, operands)) Py_RETURN_NONE;
   size_t at = tensors;
-  const std::tuple<Numbers...> numbers{number<Numbers>(given[at++])...};  // braces: one after another
+  const std::tuple<Values...> values{value<Values>(given[at++])...};  // braces: one after another
   Tensor made;
   {
     const py::gil_scoped_release others;
-    made = std::apply([&](auto... each) { return compute(operands, each...); }, numbers);
+    made = std::apply([&](const auto&... each) { return compute(operands, each...); }, values);
   }
   return wrapped(made);
   END_HANDLE_TH_ERRORS

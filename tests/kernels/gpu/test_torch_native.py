@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels import torch_fused_calls, torch_geometry, torch_native
-from tapestry.kernels.torch import GroupedConv2d, NormAct2d
+from tapestry.kernels.torch import GroupedConv2d, NormAct2d, fuse_excitations
 from tapestry.kernels.torch_fused import FusedConv2d
 from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
@@ -35,7 +35,7 @@ def there() -> None:
 def by_python() -> Iterator[None]:
     """Layers do not ask the extension."""
     with pytest.MonkeyPatch.context() as patch:
-        for what in ("convolve", "fused", "norm", "layer_norm"):
+        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited"):
             patch.setattr(torch_native, what, None)
         yield
 
@@ -123,6 +123,29 @@ def test_layer_norms_have_the_same_bits(first: bool, lowered: bool, channels: in
         assert torch_native.layer_norm(x, norm.weight, norm.bias, norm.eps, first, lowered) is not None
     for _ in range(3):
         same(step(norm, x, dy, cast=True), expected)
+
+
+@pytest.mark.parametrize(("channels", "extent"), [(40, 14), (672, 7)])
+def test_excitations_have_the_same_bits(channels: int, extent: int) -> None:
+    class Excite(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reduce, self.expand = nn.Conv2d(channels, 8, 1), nn.Conv2d(8, channels, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            gate = self.expand(self.reduce(x.mean((2, 3), keepdim=True)).relu()).sigmoid()
+            return x * gate
+
+    model = nn.Sequential(Excite()).to("cuda", BF16)
+    assert fuse_excitations(model) == ["0"]
+    x, dy = images(64, channels, extent, extent), images(64, channels, extent, extent)
+    with by_python():
+        expected = step(model, x, dy)
+    step(model, x, dy)
+    assert torch_native.squeezed is not None
+    assert torch_native.squeezed(x.detach().requires_grad_()) is not None
+    for _ in range(3):
+        same(step(model, x, dy), expected)
 
 
 @pytest.mark.parametrize("summed", [False, True])

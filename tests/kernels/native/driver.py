@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tapestry.kernels import (
     torch_autograd,
+    torch_excitation,
     torch_layer_norms,
     torch_library,
     torch_norm_library,
@@ -34,6 +35,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BY_TORCH = (
     torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
+    torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

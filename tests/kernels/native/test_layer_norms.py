@@ -164,7 +164,7 @@ def test_other_calls_are_left_to_python(rows: Driver) -> None:
         (True, norm.weight, None, norm.eps), (True, norm.weight, norm.bias, 1e-5),
     ):  # fmt: skip
         assert known(x, weight, bias, epsilon, first, False) is None
-    with pytest.raises(RuntimeError, match="3 tensors and 3 numbers"):
+    with pytest.raises(RuntimeError, match="3 tensors and 3 values"):
         known(x, *rest)
     rows.status = 700
     with pytest.raises(RuntimeError, match="refused"):

@@ -1,0 +1,174 @@
+"""Squeeze-and-excitations by the extension: the bits of the path in Python."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_excitation, torch_image_calls, torch_native
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.torch import fuse_excitations
+
+from ..test_torch_excitation import Excite
+from .driver import STREAM, Driver, Launch
+from .steps import BF16, same, step
+from .test_layer_norms import memory
+
+SHAPE = (64, 8, 4, 5)
+
+
+def image(address: int) -> Tensor:
+    n, c, h, w = SHAPE
+    return memory(address, (n, h, w, c), BF16).permute(0, 3, 1, 2)
+
+
+def numbers(address: int) -> Tensor:
+    return memory(address, (*SHAPE[:2], 1, 1), BF16)
+
+
+def mapped(x: int, gate: int, added: int, y: int) -> None:
+    image(y).copy_(image(x).float() * numbers(gate) + numbers(added).float() / (SHAPE[2] * SHAPE[3]))
+
+
+COMPUTE: dict[str, Callable[..., Any]] = {
+    "means": lambda x, out: numbers(out).copy_(image(x).float().mean((2, 3), keepdim=True)),
+    "products": lambda x, dy, out: numbers(out).copy_((image(x).float() * image(dy)).sum((2, 3), keepdim=True)),
+    "scaled": lambda x, gate, y: image(y).copy_(image(x) * numbers(gate)),
+    "mapped": mapped,
+}
+
+
+@pytest.fixture
+def images(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    def prepared(kind: Any, launches: list[tuple[str, tuple[int, ...]]], device: int) -> list[Launch]:
+        def kernel(what: str) -> Callable[..., None]:
+            def run(*addresses: int) -> None:
+                with torch.no_grad():
+                    COMPUTE[what](*addresses)
+
+            return run
+
+        return [Launch(driver, kernel(what), at) for what, at in launches]
+
+    calls = {what: (lambda cut, *at, what=what: (what, at)) for what in COMPUTE}
+    monkeypatch.setattr(torch_image_calls, "CALLS", calls)
+    monkeypatch.setattr(torch_image_calls, "prepared", prepared)
+    monkeypatch.setattr(torch_image_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(torch_image_calls, "_known", {})
+    monkeypatch.setattr(torch_image_calls, "_told", set())
+    monkeypatch.setattr(torch_excitation, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    yield driver
+    extension.forget_images()
+
+
+def drawn(seed: int, shape: tuple[int, ...] = SHAPE) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(BF16)
+    return made.contiguous(memory_format=torch.channels_last)
+
+
+def fused(part: nn.Module | None = None) -> nn.Sequential:
+    torch.manual_seed(5)
+    model = nn.Sequential(part or Excite()).to(BF16)
+    assert fuse_excitations(model) == ["0"]
+    return model
+
+
+def in_python(model: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor | None]:
+    """Neither asked nor told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_native, "squeezed", None)
+        patch.setattr(torch_native, "excited", None)
+        return step(model, x, dy)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_steps(images: Driver, pooled: bool) -> None:
+    model, x, dy = fused(Excite(pooled)), drawn(1).requires_grad_(), drawn(2)
+    for expected_by in ("python", "native", "native"):
+        expected = in_python(model, x, dy)
+        images.ran.clear()
+        same(step(model, x, dy), expected)
+        assert images.ran == [expected_by] * 4
+    images.ran.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected[0])  # torch's where nothing is recorded
+    model(drawn(3, (*SHAPE[:2], 5, 4)))
+    assert images.ran == []
+
+
+def test_the_definition(images: Driver) -> None:
+    model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
+    wide = nn.Sequential(Excite()).double()
+    wide.load_state_dict(model.state_dict())
+    found = [step(model, x, dy) for _ in range(2)][1]
+    assert set(images.ran[4:]) == {"native"}
+    expected = step(wide, x.detach().double().requires_grad_(), dy.double())
+    for one, other in zip(found, expected, strict=True):
+        assert one is not None
+        assert other is not None
+        torch.testing.assert_close(one.double(), other, rtol=0.03, atol=0.03 * float(other.abs().max()))
+
+
+def test_what_the_extension_does_not_know_is_pythons(images: Driver) -> None:
+    model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
+    y = model(x)
+    assert images.ran == ["python"] * 2
+    model(x)
+    assert images.ran[2:] == ["native"] * 2
+    expected = step(model, x, dy)
+    assert images.ran[4:] == ["native"] * 2 + ["python"] * 2  # the gradients, which were not asked for before
+    images.ran.clear()
+    same(step(model, x, dy.contiguous()), expected)  # other strides than those of y
+    assert images.ran.count("native") >= 2
+    y.backward(dy)  # of a call in Python, after the extension was told
+    given, native, other = drawn(1).requires_grad_(), torch_native.squeezed, torch_native.excited
+    assert native is not None
+    assert other is not None
+    made = native(given)
+    assert made is not None
+    passed, mean, link = made
+    for unfit in (mean.float(), mean[:, :4], mean[:1], mean.to("meta"), None):
+        assert other(passed, unfit, link) is None  # type: ignore[arg-type]
+    assert other(passed, mean, torch_excitation.Link()) is None
+    assert other(passed, mean, link) is not None
+    assert torch.equal(link.gate, mean)
+    for unlike in (given.detach(), given.float(), given[:32], given.contiguous(), given.to("meta"), 3):
+        assert native(unlike) is None  # type: ignore[arg-type]
+    with torch.no_grad():
+        assert native(given) is None
+
+
+def test_a_gate_of_another_type(images: Driver) -> None:
+    class Wide(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sigmoid(x).float()
+
+    part = Excite()
+    part.gate = Wide()
+    before = copy.deepcopy(part).to(BF16)
+    model, x = fused(part), drawn(1).requires_grad_()
+    before.load_state_dict(model[0].state_dict())
+    dy = drawn(2).float()
+    found = [step(model, x, dy) for _ in range(2)]
+    same(found[1], found[0])
+    assert "native" in images.ran
+    for one, other in zip(found[1], step(before, x, dy), strict=True):
+        assert one is not None
+        assert other is not None
+        torch.testing.assert_close(one.float(), other.float(), rtol=0.03, atol=0.03 * float(other.abs().max()))
+
+
+def test_a_second_derivative_is_refused(images: Driver) -> None:
+    model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
+    step(model, x, dy)
+    with pytest.raises(WrongValue, match="without create_graph"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    assert images.ran[4:] == ["native"] * 2
+    images.status = 700
+    with pytest.raises(RuntimeError, match="refused"):
+        model(x)
