@@ -2,7 +2,8 @@
 
 Equal pieces, or first what a rank can compute from what it holds and the rest afterwards: inside and border of a halo
 exchange, a rank's own block of a gathered operand. The rest starts next to what is held and goes round, so that ranks
-that hold blocks of something ask different ranks for them.
+that hold blocks of something ask different ranks for them. Or first what others wait for: what is sent, and what that
+is made of.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Cutter:
         self.wanted = decisions.wanted(table.program, op.output)
         self.shapes = {name: table.program.tensor(name).shape for name in op.operands}
         self._known: dict[tuple[str, str], _Apart | None] = {}
+        self._read: dict[tuple[tuple[Layout, ...], str], _Apart | None] = {}
 
     def equal(self, dim: str, count: int) -> Pieces | None:
         """As many pieces of equally many indices of a dimension on every rank that has any; None: there are fewer."""
@@ -85,7 +87,22 @@ class Cutter:
         """
         if ("", dim) not in self._known:
             self._known["", dim] = self._apart(dim, self._unsent)
-        found, axis = self._known["", dim], self._axis(dim)
+        return self._rest_first(dim, self._known["", dim])
+
+    def read_first(self, needs: Sequence[Layout], dim: str) -> Pieces | None:
+        """The same with the indices that make what their own ranks need of the result in some layouts."""
+        key = (tuple(needs), dim)
+        if key not in self._read:
+
+            def later(rank: int, points: Region) -> tuple[int, int]:
+                written = write_image(self.op, points).region
+                return written.size - written.meet_size(Region.union(need.region(rank) for need in needs)), written.size
+
+            self._read[key] = self._apart(dim, later)
+        return self._rest_first(dim, self._read[key])
+
+    def _rest_first(self, dim: str, found: _Apart | None) -> Pieces | None:
+        axis = self._axis(dim)
         return None if found is None else (self._piece(axis, found.rest), (self._task(axis, found.inside),))
 
     def _held(self, tensor: str, dim: str) -> _Apart | None:

@@ -8,9 +8,9 @@ of a repeated layer are cut alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from ...program import Operation, Program
 from ..lowering.decisions import Decisions, Pieces
@@ -19,6 +19,7 @@ from ..lowering.steps import COMPUTE
 from ..sharding.model import Model
 from ..sharding.nodes import OperationNode, SourceNode
 from .candidates import Candidate, best_candidate, decide, fitting
+from .cuttings import Cutting, Equal, HeldFirst, ReadFirst, SentFirst, carried, dims, dims_of
 from .found import Found
 from .question import Question
 from .sketch import sketched
@@ -29,6 +30,8 @@ EFFORT, TRIALS = 1500, 40
 WAITING, WORTH = 0.01, 0.995
 # Ways to cut beside one wait that are lowered.
 LOWERED = 3
+# Operations one behind the other that are computed first at the border, for what the last of them sends.
+DEEP = 5
 # How many times as long as the best a plan may be that is tried in pieces.
 LONGER = 1.6
 # How many pieces are tried; first FIRST of them, or as few as that where little is left to be moved.
@@ -36,45 +39,6 @@ COUNTS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 FIRST = 4
 
 
-@dataclass(frozen=True)
-class Equal:
-    """As many equal pieces along a dimension."""
-
-    dim: str
-    count: int
-
-    def cut(self, cutter: Cutter) -> Pieces | None:
-        return cutter.equal(self.dim, self.count) if self.count > 1 else None
-
-
-@dataclass(frozen=True)
-class HeldFirst:
-    """First what ranks hold of an operand, then the rest in so many pieces along a dimension."""
-
-    operand: int
-    dim: str
-    count: int
-
-    def cut(self, cutter: Cutter) -> Pieces | None:
-        return cutter.held_first(cutter.op.operands[self.operand], self.dim, self.count)
-
-    def first(self, cutter: Cutter) -> HeldFirst:
-        """In as many pieces as are tried first: a border is one."""
-        halo = cutter.mostly_held(cutter.op.operands[self.operand], self.dim)
-        return replace(self, count=1) if halo else self
-
-
-@dataclass(frozen=True)
-class SentFirst:
-    """First what other ranks read of the result."""
-
-    dim: str
-
-    def cut(self, cutter: Cutter) -> Pieces | None:
-        return cutter.sent_first(self.dim)
-
-
-Cutting = Equal | HeldFirst | SentFirst
 Cuttings = Mapping[int, Cutting]
 """By the node that stands for an operation and its copies in other layers."""
 
@@ -93,19 +57,30 @@ class _State:
 
 @dataclass(frozen=True)
 class _Way:
-    """Cuts of operations, under a choice; ``ops``: those beside one wait, in the order in which they are computed."""
+    """Cuts of operations, under a choice; ``ops``: those beside one wait, in the order in which they are computed.
+    ``whole``: what is cut no longer.
+    """
 
     choice: dict[int, int]
     cuttings: Cuttings
     ops: tuple[Operation, ...]
+    whole: frozenset[int] = frozenset()
+
+    def beside(self, others: Cuttings) -> Cuttings:
+        """The cuts of a state with these."""
+        kept = {node: cutting for node, cutting in others.items() if node not in self.whole}
+        return {**kept, **self.cuttings}
 
     def counted(self, count: int) -> _Way:
         """The same in another number of pieces."""
         cuttings = {
-            node: cutting if isinstance(cutting, SentFirst) else replace(cutting, count=count)
+            node: cutting if isinstance(cutting, SentFirst | ReadFirst) else replace(cutting, count=count)
             for node, cutting in self.cuttings.items()
         }
         return replace(self, cuttings=cuttings)
+
+
+_Ways = Callable[[_State, str], Iterator[_Way]]
 
 
 def promising(found: Found, best: Found) -> bool:
@@ -118,6 +93,7 @@ class PieceSearch:
 
     def __init__(self, question: Question, model: Model) -> None:
         self.question, self.model, self.program = question, model, question.program
+        self.place = {op.name: k for k, op in enumerate(question.program.operations)}
         self.stands: dict[str, int] = {}
         self.members: dict[int, list[Operation]] = {}
         for k, node in enumerate(model.nodes):
@@ -135,16 +111,27 @@ class PieceSearch:
         question = self.question
         if not question.pieces or not question.machine.device.overlap or question.mesh.size == 1:
             return found
-        best = _State(found, {})
+        first = _State(found, {})
+        best = self._improved(first, self._ways)
+        # Which borders are computed first decides what is worth a trial next, so that neither leads to the other.
+        if any(True for site in self._sites(found.candidate)[: self.waits] for _ in self._deeper(first, site)):
+            deeper = self._improved(
+                first, lambda state, site: chain(self._ways(state, site), self._deeper(state, site))
+            )
+            best = min(best, deeper, key=lambda state: state.seconds)
+        return self._scheduled(best).found if best.cuttings else found
+
+    def _improved(self, best: _State, ways: _Ways) -> _State:
+        """Site after site, as long as that makes it shorter."""
         improved = True
-        while improved and self.trials > 0 and not question.clock.up and best.found.least_s < WORTH * best.seconds:
+        while improved and self.trials > 0 and not self.question.clock.up and best.found.least_s < WORTH * best.seconds:
             improved = False
             for site in self._sites(best.found.candidate)[: self.waits]:
-                better = self._better(best, site)
+                better = self._better(best, ways(best, site))
                 if better is not best:
                     best, improved = better, True
                     break
-        return self._scheduled(best).found if best.cuttings else found
+        return best
 
     def _sites(self, candidate: Candidate) -> list[str]:
         """The operations beside a wait, the longest waits first; one of each repeated layer."""
@@ -158,10 +145,9 @@ class PieceSearch:
         worth = [node for node, seconds in waits.items() if seconds > least]
         return [names[node] for node in sorted(worth, key=lambda node: -waits[node])]
 
-    def _better(self, state: _State, site: str) -> _State:
-        """The shortest of what can be cut at an operation: the most promising by a sketch are lowered."""
-        ways = takewhile(lambda _: not self.question.clock.up, self._ways(state, site))
-        gains = [(self._gain(state, way), way) for way in ways]
+    def _better(self, state: _State, ways: Iterator[_Way]) -> _State:
+        """The shortest of these: the most promising by a sketch are lowered."""
+        gains = [(self._gain(state, way), way) for way in takewhile(lambda _: not self.question.clock.up, ways)]
         ranked = sorted((pair for pair in gains if pair[0] > 0), key=lambda pair: -pair[0])
         best = state
         for _, way in ranked[:LOWERED]:
@@ -173,7 +159,7 @@ class PieceSearch:
 
     def _counted(self, state: _State, way: _Way) -> tuple[_Way, float]:
         """More pieces while that saves more, or fewer; and what it saves."""
-        counts = [cutting.count for cutting in way.cuttings.values() if not isinstance(cutting, SentFirst)]
+        counts = [cutting.count for cutting in way.cuttings.values() if isinstance(cutting, Equal | HeldFirst)]
         best, gain = way, self._gain(state, way)
         at = COUNTS.index(counts[0]) if counts else 0
         for others in (COUNTS[at + 1 :], COUNTS[:at][::-1]) if counts else ():
@@ -193,24 +179,40 @@ class PieceSearch:
         if decisions is None:
             return 0.0
         copies = min(len(self.members[node]) for node in way.cuttings)
-        return copies * (self._before(state, way.ops) - sketched(self.question, decisions, way.ops))
+        soon = self._soon(way.beside(state.cuttings), way.ops)
+        return copies * (self._before(state, way.ops) - sketched(self.question, decisions, way.ops, soon))
 
     def _before(self, state: _State, ops: tuple[Operation, ...]) -> float:
         """Seconds that some operations take by a sketch as they are."""
         key = (state, tuple(op.name for op in ops))
         if key not in self.sketches:
-            self.sketches[key] = sketched(self.question, state.found.candidate.decisions, ops)
+            soon = self._soon(state.cuttings, ops)
+            self.sketches[key] = sketched(self.question, state.found.candidate.decisions, ops, soon)
         return self.sketches[key]
+
+    def _soon(self, cuttings: Cuttings, ops: Sequence[Operation]) -> set[str]:
+        """The operations of which first what is sent is computed, or what that is made of."""
+        return {op.name for op in ops if isinstance(cuttings.get(self.stands[op.name]), SentFirst | ReadFirst)}
 
     def _cut(self, state: _State, way: _Way, ops: Sequence[Operation]) -> Decisions | None:
         """What is decided with some operations cut; None where one of them cannot be."""
         decisions = state.found.candidate.decisions
         if way.choice is not state.found.choice:
             decisions = decide(self.model.nodes, self.model, way.choice)
-        cuttings, pieces = {**state.cuttings, **way.cuttings}, dict[str, Pieces]()
-        for op in ops:
+        cuttings, pieces = way.beside(state.cuttings), dict[str, Pieces]()
+        soon = self._soon(cuttings, ops)
+        for op in reversed(ops):
             cutting = cuttings.get(self.stands[op.name])
-            cut = None if cutting is None else cutting.cut(self._cutter(decisions, op))
+            if isinstance(cutting, ReadFirst):
+                readers = [each for each in self.program.consumers[op.output] if each.name in soon & pieces.keys()]
+                needs = [
+                    task.needs[reader.operands.index(op.output)]
+                    for reader in readers
+                    for task in pieces[reader.name][0]
+                ]
+                cut = self._cutter(decisions, op).read_first(needs, cutting.dim) if needs else None
+            else:
+                cut = None if cutting is None else cutting.cut(self._cutter(decisions, op))
             if cut is not None:
                 pieces[op.name] = cut
             elif cutting is not None:
@@ -225,11 +227,12 @@ class PieceSearch:
         if decisions is None:
             return None
         self.trials -= 1
-        found = state.found
-        candidate = fitting(self.question, decisions, found.candidate.schedule, state.seconds)
-        if candidate is None:
-            return None
-        return _State(Found(candidate, way.choice, found.solution), {**state.cuttings, **way.cuttings})
+        found, cuttings = state.found, way.beside(state.cuttings)
+        schedule = found.candidate.schedule
+        if any(isinstance(cutting, ReadFirst) for cutting in cuttings.values()):
+            schedule = replace(schedule, listed=True)  # else all of an operation is computed before the next one
+        candidate = fitting(self.question, decisions, schedule, state.seconds)
+        return None if candidate is None else _State(Found(candidate, way.choice, found.solution), cuttings)
 
     def _cutter(self, decisions: Decisions, op: Operation) -> Cutter:
         """One for all copies of an operation that are sharded alike and read from the same layouts."""
@@ -245,10 +248,10 @@ class PieceSearch:
         op, node = self.program.op_by_name[site], self.stands[site]
         choice, decisions = state.found.choice, state.found.candidate.decisions
         cutter, sent, moved = self._cutter(decisions, op), self._sent(decisions, op), self._moved(decisions, op)
-        first = {k: [HeldFirst(k, dim, FIRST).first(cutter) for dim in _dims_of(op, k)] for k in moved}
+        first = {k: [HeldFirst(k, dim, FIRST).first(cutter) for dim in dims_of(op, k)] for k in moved}
         halos = {k: [cutting for cutting in found if cutting.count == 1] for k, found in first.items()}
-        for dim in _dims(op):
-            if sent or any(dim in _dims_of(op, k) and not halos[k] for k in moved):
+        for dim in dims(op):
+            if sent or any(dim in dims_of(op, k) and not halos[k] for k in moved):
                 yield _Way(choice, {node: Equal(dim, FIRST)}, (op,))
         for operand in moved:
             for cutting in halos[operand] or first[operand]:
@@ -276,16 +279,58 @@ class PieceSearch:
         if producer is None or self.stands[producer.name] == self.stands[op.name]:
             return
         node, before, both = self.stands[op.name], self.stands[producer.name], (producer, op)
-        for dim in _dims(producer):
-            carried = [*_carried(producer, dim, op, operand)]
+        for dim in dims(producer):
+            along = [*carried(producer, dim, op, operand)]
             if not halos:
                 yield _Way(choice, {before: Equal(dim, FIRST)}, both)
-                for read in carried:
+                for read in along:
                     yield _Way(choice, {before: Equal(dim, FIRST), node: Equal(read, FIRST)}, both)
             for halo in halos:
-                if halo.dim in carried:
+                if halo.dim in along:
                     yield _Way(choice, {before: SentFirst(dim)}, both)
                     yield _Way(choice, {before: SentFirst(dim), node: halo}, both)
+
+    def _deeper(self, state: _State, site: str) -> Iterator[_Way]:
+        """Where an operation waits for a border: what sends it, and those before that, compute the border first."""
+        op, node = self.program.op_by_name[site], self.stands[site]
+        decisions = state.found.candidate.decisions
+        cutter = self._cutter(decisions, op)
+        for operand in self._moved(decisions, op):
+            producer = self.program.producer.get(op.operands[operand])
+            if producer is None or self.stands[producer.name] == node:
+                continue
+            read = {dim for dim in dims_of(op, operand) if cutter.mostly_held(cutter.op.operands[operand], dim)}
+            before = self.stands[producer.name]
+            for dim in dims(producer):
+                if read.intersection(carried(producer, dim, op, operand)):
+                    for others, cuttings in self._chains(producer, dim, {node, before}):
+                        first = {before: SentFirst(dim), **cuttings}
+                        yield _Way(state.found.choice, first, (*others, producer, op), whole=frozenset({node}))
+
+    def _chains(
+        self, last: Operation, along: str, beside: set[int]
+    ) -> Iterator[tuple[tuple[Operation, ...], Cuttings]]:
+        """What an operation sends first is made first by those before it, too: by one, by two and so on, each the
+        latest of those that the one after it reads."""
+        found: tuple[Operation, ...] = ()
+        cuttings: dict[int, Cutting] = {}
+        reader = last
+        for _ in range(DEEP - 1):
+            made = [
+                (k, self.program.producer[name])
+                for k, name in enumerate(reader.operands)
+                if name in self.program.producer
+            ]
+            if not made:
+                return
+            operand, op = max(made, key=lambda pair: self.place[pair[1].name])
+            node = self.stands[op.name]
+            rows = [dim for dim in dims(op) if along in carried(op, dim, reader, operand)]
+            if not rows or node in beside or node in cuttings:
+                return
+            found, reader, along = (op, *found), op, rows[0]
+            cuttings[node] = ReadFirst(along)
+            yield found, dict(cuttings)
 
     def _other_homes(self, choice: dict[int, int], op: Operation, operand: int) -> Iterator[_Way]:
         """Where a tensor starts says what is held first."""
@@ -295,7 +340,7 @@ class PieceSearch:
         source = self.model.tied_to[source]
         for option in range(len(self.model.nodes[source].labels)):
             if option != choice[source]:
-                for dim in _dims_of(op, operand):
+                for dim in dims_of(op, operand):
                     cutting = HeldFirst(operand, dim, FIRST)
                     yield _Way({**choice, source: option}, {self.stands[op.name]: cutting}, (op,))
 
@@ -328,21 +373,3 @@ def waited(candidate: Candidate, program: Program) -> Iterator[tuple[str, float]
     for name in dict.fromkeys(late):
         if name in program.producer:
             yield program.producer[name].name, timeline.makespan_s - computed
-
-
-def _dims(op: Operation) -> list[str]:
-    """The dimensions along which results may be made one after another."""
-    return [dim.name for dim in op.dims if dim.cut and dim.extent > 1 and dim.name in op.parallel_dims]
-
-
-def _dims_of(op: Operation, operand: int) -> list[str]:
-    """Those of them along which an operand is read."""
-    read = {name for read in op.reads if read.tensor == op.operands[operand] for row in read.index for name in row.dims}
-    return [dim for dim in _dims(op) if dim in read]
-
-
-def _carried(producer: Operation, dim: str, op: Operation, operand: int) -> Iterator[str]:
-    """The dimensions of a reader that run along the axis of its operand that a dimension of the producer runs along."""
-    axes = [axis for axis, row in enumerate(producer.write) if dim in row.dims]
-    rows = [read.index[axis] for read in op.reads if read.tensor == op.operands[operand] for axis in axes]
-    yield from dict.fromkeys(name for row in rows for name in _dims(op) if name in row.dims)

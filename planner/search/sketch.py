@@ -6,7 +6,7 @@ others is there at the start. It only tells which ways to cut are worth lowering
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...program import Operation
 from ...records import width_of
@@ -19,20 +19,25 @@ from .question import Question
 AHEAD = 2  # tasks that compute, by which what is there at the start is asked for before it is needed
 
 
-def sketched(question: Question, decisions: Decisions, ops: Sequence[Operation]) -> float:
-    """Seconds of some operations, in the order in which they are computed, in the pieces that were decided."""
-    return _Sketch(question, decisions, ops).seconds()
+def sketched(question: Question, decisions: Decisions, ops: Sequence[Operation], soon: Collection[str] = ()) -> float:
+    """Seconds of some operations, in the order in which they are computed, in the pieces that were decided. The first
+    pieces of those named ``soon`` go before all else.
+    """
+    return _Sketch(question, decisions, ops, soon).seconds()
 
 
 class _Sketch:
-    def __init__(self, question: Question, decisions: Decisions, ops: Sequence[Operation]) -> None:
+    def __init__(
+        self, question: Question, decisions: Decisions, ops: Sequence[Operation], soon: Collection[str]
+    ) -> None:
         self.question, self.decisions, self.ops = question, decisions, ops
-        self.units = [
+        units = [
             (op, number, task)
             for op in ops
             for number, piece in enumerate(decisions.pieces_of(op.name))
             for task in piece
         ]
+        self.units = sorted(units, key=lambda unit: unit[1] > 0 or unit[0].name not in soon)
 
     def seconds(self) -> float:
         slots: dict[int, list[tuple[Part, float]]] = {}

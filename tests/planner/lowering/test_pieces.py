@@ -21,7 +21,7 @@ from tapestry.planner.lowering.pieces import Cutter
 from tapestry.planner.search.candidates import lower
 from tapestry.planner.search.explicit import decisions_of, plan_partitions
 from tapestry.planner.search.report import with_prediction
-from tapestry.program import Program
+from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close, partitions, programs
@@ -192,6 +192,55 @@ def test_what_others_wait_for_is_computed_first() -> None:
     (halo,) = (task for task in transfers(made) if task.tensor == exp.output)
     assert max(halo.waits) == other.id < inside.id
     same_as_the_reference(made)
+
+
+@tp.program
+def behind(x: f32[Tensor, "1 c h w"], f: f32[Tensor, "e c 3 3"]) -> Tensor:
+    with tp.name("first"):
+        h = tp.exp(x)
+    with tp.name("second"):
+        h = h * 2 + tp.mean(h, axis=1, keepdims=True)
+    return tp.conv2d(h, f, padding=1)
+
+
+def test_what_is_sent_first_is_made_first_by_all_before_it() -> None:
+    """Borders through two operations, and their insides while they are sent."""
+    program = behind.bind(h=32, w=8, c=2, e=2)
+    before = program.operations[:-1]
+    shards = {op.name: blocks([dim.extent for dim in op.dims], _rows(op)) for op in program.operations}
+    question, decisions = decisions_of(program, MACHINE, shards, {"x": blocks((1, 2, 32, 8), 2)}, {})
+    cut: dict[str, Pieces] = {}
+    for op in reversed(before):
+        cutter, readers = Cutter(question.table, decisions, op), [r for r in before if op.output in r.operands]
+        needs = [task.needs[r.operands.index(op.output)] for r in readers for task in cut[r.name][0]]
+        found = (
+            cutter.read_first(needs, op.dims[_rows(op)].name) if needs else cutter.sent_first(op.dims[_rows(op)].name)
+        )
+        assert found is not None
+        cut[op.name] = found
+    assert {tuple(len(piece) for piece in pieces) for pieces in cut.values()} == {(2, 1)}, "two borders and an inside"
+    candidate = lower(question, replace(decisions, pieces=cut), Schedule(listed=True))
+    made = Plan(with_prediction(candidate.document, candidate.timeline, question), program)
+    assert made.check().ok, str(made.check())
+    (halo,) = (task for task in transfers(made) if task.tensor == before[-1].output)
+    insides = [computing(made, op.name)[-1].id for op in before]
+    assert max(halo.waits) < min(insides)
+    same_as_the_reference(made)
+
+
+def test_nothing_is_read_first_where_all_is_or_nothing() -> None:
+    program = behind.bind(h=32, w=8, c=2, e=2)
+    first = program.operations[0]
+    shards = {op.name: blocks([dim.extent for dim in op.dims], _rows(op)) for op in program.operations}
+    question, decisions = decisions_of(program, MACHINE, shards, {"x": blocks((1, 2, 32, 8), 2)}, {})
+    cutter, row = Cutter(question.table, decisions, first), first.dims[_rows(first)].name
+    assert cutter.read_first([decisions.strategies[first.name].writes], row) is None
+    assert cutter.read_first([], row) is None
+
+
+def _rows(op: Operation) -> int:
+    """The axis of the image's rows."""
+    return next(k for k, dim in enumerate(op.dims) if dim.extent == 32)
 
 
 def test_pieces_of_an_operand_make_room_for_one_another() -> None:

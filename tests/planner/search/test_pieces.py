@@ -15,6 +15,8 @@ from tapestry.planner.format import Transfer
 from tapestry.planner.machine import Machine
 from tapestry.program import Pin, Program
 
+from .test_rivals import bound
+
 # Rates that stay what they are, whatever is measured of the packaged machine.
 DESCRIBED = Path(__file__).parent / "described_h200x8.toml"
 
@@ -97,6 +99,19 @@ def test_what_hides_its_halos_is_preferred_to_what_has_the_smaller_ones(channels
     rows = [Pin("op", op.name, (("mesh0", "p"), ("mesh1", "p"))) for op in program.operations]
     by_hand = plan(program, machine, mesh=(2, 4), pins=rows)
     assert seconds(planned(program, machine, (2, 4))) <= seconds(by_hand)
+
+
+@pytest.mark.parametrize(("size", "ranks"), [(896, 2), (1024, 4)])
+def test_a_border_is_made_first_by_all_that_lead_to_it(size: int, ranks: int) -> None:
+    """It takes longer to send than the last of them, and the inside of what waits for it, take together."""
+    program = bound("convnet", "forward", n=1, y=size, x=size, blocks=2)
+    made = planned(program, load_machine(DESCRIBED), (ranks,))
+    last, before, reader = (program.op_by_name[f"blocks.{name}"] for name in ("0.add", "0.shrunk", "1.depthwise"))
+    assert pieces(made)[before.name] == pieces(made)[last.name] > pieces(made)[reader.name] == 1
+    (halo,) = (t for t in made.document.tasks if isinstance(t, Transfer) and t.tensor == last.output)
+    for op in (before, last):
+        *borders, inside = made.resolved.computing[op.name]
+        assert max(task.id for task in borders) <= max(halo.waits) < inside.id
 
 
 def test_nothing_is_cut_where_nothing_waits() -> None:
