@@ -14,7 +14,7 @@ from math import ceil, gcd
 from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
-from .wide_forward import WideConfiguration, WideCut, groups, legal, octets
+from .wide_forward import WideConfiguration, WideCut, groups, legal
 from .wide_sweep import Sweep
 
 
@@ -66,9 +66,9 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
     for blocks in (1, 2, 3, 4):
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
-                for ring in RINGS:
-                    cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
-                    stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
+                least = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
+                row_bytes = WideCut(sweep, least).row_bytes
+                for stages in dict.fromkeys(max(2, min(12, ring // blocks // row_bytes)) for ring in RINGS):
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
                     found = WideCut(sweep, cut, fused)
                     if legal(found, gpu.shared_per_block) and not _needless(found, gpu.shared_per_block):
@@ -78,13 +78,14 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
 def _needless(cut: WideCut, shared: int) -> bool:
     """Whether a block has one row of the cells of several groups where it could have the cells of two groups whole."""
     chosen = cut.configuration
-    whole = replace(cut, configuration=replace(chosen, groups=2, parts=1, stages=2))
-    return chosen.groups > 1 and chosen.parts > 1 and legal(whole, shared)
+    if chosen.groups == 1 or chosen.parts == 1:
+        return False
+    return legal(replace(cut, configuration=replace(chosen, groups=2, parts=1, stages=2)), shared)
 
 
 def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
     """Groups a block, parts of one, and shares of a part: those that leave no octet over, or few."""
-    written = octets(sweep)[1]
+    written = sweep.octets[1]
     for count in range(1, min(groups(sweep), MOST_WARPGROUPS) + 1):
         yield count, 1, 1
         if count > 1 and sweep.rows.cell > 1:
@@ -163,7 +164,7 @@ def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
         outputs //= chosen.parts
     beside = 1.0 if cut.boxed else float(chosen.groups * chosen.shares)  # that leave on their own
     own = 16 * (chosen.groups * cut.outputs if cut.boxed else min(cut.outputs, cut.written))
-    if not cut.boxed and cut.written < octets(cut.sweep)[1]:
+    if not cut.boxed and cut.written < cut.sweep.octets[1]:
         beside *= cut.written / (columns.cell * rows.cell) / min(cut.outputs, cut.written)
     parts = _parts_of_sectors(own, 16 * groups(cut.sweep) * cut.outputs)
     lines = outputs * ceil(own / 128) if cut.boxed else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, gcd
 from typing import Any
 
@@ -55,20 +56,9 @@ class WideConfiguration:
     blocks: int
 
 
-def together(read: int, written: int) -> int:
-    """Groups whose channels, read and written, are multiples of 8."""
-    return max(8 // gcd(8, read), 8 // gcd(8, written))
-
-
-def octets(sweep: Sweep) -> tuple[int, int]:
-    """Octets that a group of the kernel reads and writes, for a position each."""
-    count = together(sweep.read, sweep.written)
-    return count * sweep.read // 8, count * sweep.written // 8 * sweep.rows.cell * sweep.columns.cell
-
-
 def groups(sweep: Sweep) -> int:
     """Groups as the kernel sees them."""
-    return ceil(sweep.groups / together(sweep.read, sweep.written))
+    return ceil(sweep.groups / sweep.together)
 
 
 def open_rows(sweep: Sweep) -> int:
@@ -87,11 +77,11 @@ class WideCut(Warpgroups):
     configuration: WideConfiguration
     fused: bool = False
 
-    @property
+    @cached_property
     def written(self) -> int:
         """Octets that a warpgroup writes."""
         chosen = self.configuration
-        return ceil(octets(self.sweep)[1] / (chosen.parts * chosen.shares))
+        return ceil(self.sweep.octets[1] / (chosen.parts * chosen.shares))
 
     @property
     def warpgroups(self) -> int:
@@ -102,7 +92,7 @@ class WideCut(Warpgroups):
     def blocks(self) -> int:
         return self.configuration.blocks
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Columns of the box of an input row."""
         line = self.sweep.columns
@@ -111,23 +101,23 @@ class WideCut(Warpgroups):
     @property
     def pitch(self) -> int:
         """Octets of a position in shared memory."""
-        return self.configuration.groups * octets(self.sweep)[0] | 1
+        return self.configuration.groups * self.sweep.octets[0] | 1
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return self.configuration.images * self.columns * 16 * self.pitch
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Octets of the product under one filter row."""
-        return 2 * ceil(max(1, self.sweep.columns.taps) * octets(self.sweep)[0] / 2)
+        return 2 * ceil(max(1, self.sweep.columns.taps) * self.sweep.octets[0] / 2)
 
     @property
     def filter_bytes(self) -> int:
         chosen = self.configuration
         return chosen.groups * chosen.shares * max(1, self.sweep.rows.taps) * self.depth * self.written * 128
 
-    @property
+    @cached_property
     def boxed(self) -> bool:
         """Whether finished rows leave by the copy engine, all groups of a block side by side.
 
@@ -143,10 +133,10 @@ class WideCut(Warpgroups):
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """Octets of an output."""
-        return octets(self.sweep)[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
+        return self.sweep.octets[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
 
     @property
     def shared(self) -> int:
@@ -161,7 +151,7 @@ class WideCut(Warpgroups):
         """Pairs of octets that are loaded together."""
         return BATCH if self._registers(BATCH) <= self.taken_registers else SMALL_BATCH
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """An estimate."""
         return self._registers(self.batch)
@@ -172,7 +162,7 @@ class WideCut(Warpgroups):
         least += OPEN_ROOM * max(0, rows - USUAL_OPEN)
         if self.boxed and not self.fused:
             return least
-        alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
+        alone = max(1, self.sweep.columns.taps) * self.sweep.octets[0] % 2
         room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else 0
         cells = self.sweep.rows.cell * self.sweep.columns.cell > 1
         return least + room + CELL_ROOM * cells + HALF_ROOM * alone
@@ -198,7 +188,7 @@ class WideCut(Warpgroups):
 
 def legal(cut: WideCut, shared: int) -> bool:
     """Whether the kernel can be built and launched so: boxes, threads, registers, and `shared` bytes a block."""
-    chosen, found = cut.configuration, octets(cut.sweep)
+    chosen, found = cut.configuration, cut.sweep.octets
     return (
         (chosen.groups == 1 or chosen.parts * chosen.shares == 1 or _rows_of_cells(cut))
         and chosen.parts * chosen.shares <= found[1]
@@ -227,7 +217,7 @@ def source(
     activation: str | None = None,
 ) -> str:
     """The CUDA source. Sweeps that differ in extents, padding and number of groups alone share one."""
-    cut, read = WideCut(sweep, chosen, bool(scale or bias or residual or activation)), octets(sweep)[0]
+    cut, read = WideCut(sweep, chosen, bool(scale or bias or residual or activation)), sweep.octets[0]
     rows, columns = sweep.rows, sweep.columns
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
@@ -294,7 +284,7 @@ def arguments(
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
     numbers = (
-        stretch, longer, sweep.rows.inputs, sweep.rows.before, sweep.columns.before, groups(sweep), octets(sweep)[1],
+        stretch, longer, sweep.rows.inputs, sweep.rows.before, sweep.columns.before, groups(sweep), sweep.octets[1],
         sweep.n, sweep.rows.outputs, sweep.columns.outputs,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])

@@ -13,6 +13,7 @@ are with zeros where an output of a cell meets no tap, but dy is read once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import gcd
 from typing import Literal
@@ -54,6 +55,11 @@ class Line:
         return TapLine(self.stored, self.first, self.step, self.skew, self.unit).tap(output, place)
 
 
+def together(read: int, written: int) -> int:
+    """Groups whose channels, read and written, are multiples of 8."""
+    return max(8 // gcd(8, read), 8 // gcd(8, written))
+
+
 @dataclass(frozen=True)
 class Sweep:
     """What one launch computes: `n` images, lines of rows and columns, groups that read and write so many channels."""
@@ -71,6 +77,17 @@ class Sweep:
     def empty(self) -> bool:
         """Whether the outputs meet no tap: they are zero."""
         return self.rows.taps == 0 or self.columns.taps == 0
+
+    @cached_property
+    def together(self) -> int:
+        """Groups that are one of the kernel's."""
+        return together(self.read, self.written)
+
+    @cached_property
+    def octets(self) -> tuple[int, int]:
+        """Octets that a group of the kernel, which is `together` groups, reads and writes, for a position each."""
+        cells = self.rows.cell * self.columns.cell
+        return self.together * self.read // 8, self.together * self.written // 8 * cells
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 from .configuration import register_limit, traded_registers
 
@@ -28,7 +29,7 @@ class Warpgroups(ABC):
     def blocks(self) -> int:
         """Blocks that share a multiprocessor."""
 
-    @property
+    @cached_property
     def trades(self) -> bool:
         """Whether the loader leaves registers to the warpgroups, where those want more than an equal share of them.
 

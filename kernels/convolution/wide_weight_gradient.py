@@ -19,7 +19,8 @@ from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import MOST_RANKS
-from .wide_forward import product, row_map, together
+from .wide_forward import product, row_map
+from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
