@@ -6,8 +6,7 @@ All kinds of calls, on the CPU: ../native.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +19,8 @@ from tapestry.kernels.torch_fused import FusedConv2d
 from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 
+from ..native.steps import by_python
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 BF16 = torch.bfloat16
 
@@ -29,15 +30,6 @@ def there() -> None:
     state = torch_native.wait()
     if state != "ready":
         pytest.skip(f"calls without Python are {state}")
-
-
-@contextmanager
-def by_python() -> Iterator[None]:
-    """Layers do not ask the extension."""
-    with pytest.MonkeyPatch.context() as patch:
-        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited"):
-            patch.setattr(torch_native, what, None)
-        yield
 
 
 def images(*shape: int, dtype: torch.dtype = BF16) -> Tensor:

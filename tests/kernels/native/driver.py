@@ -120,9 +120,7 @@ class Launch:
 
 def at(address: int, like: DeviceArray) -> Tensor:
     """The memory of an array, as torch has its shape."""
-    size = like.elements * like.itemsize
-    memory = (ctypes.c_char * size).from_address(address)
-    return torch.frombuffer(memory, dtype=DTYPES[like.dtype]).view(like.shape).permute(*_channels_first(like))
+    return memory(address, tuple(like.shape), DTYPES[like.dtype]).permute(*_channels_first(like))
 
 
 def _channels_first(like: DeviceArray) -> tuple[int, ...]:
@@ -189,6 +187,12 @@ def described(tensor: Tensor, name: str) -> DeviceArray:
     return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, names[tensor.dtype], 0, "torch")
 
 
+def memory(address: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """What lies at an address, dense."""
+    size = math.prod(shape) * dtype.itemsize
+    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
+
+
 class Norms:
     """Stands in for the kernels of batch norms of images of one shape."""
 
@@ -212,34 +216,30 @@ class Norms:
         norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
         made, found = torch_norm_library.forward(self._image(x), self._image(residual) if residual else None, norm)
         self._image(y).copy_(made)
-        self._memory(statistics, (2, self.shape[1]), torch.float32).copy_(found)
-        self._memory(room, (1,), torch.float32).fill_(torch.nan)
+        memory(statistics, (2, self.shape[1])).copy_(found)
+        memory(room, (1,)).fill_(torch.nan)
         if mean:
-            count = self._memory(batches, (1,), torch.int64).add_(1)
+            count = memory(batches, (1,), torch.int64).add_(1)
             share = 1 / int(count) if momentum < 0 else momentum
             for known, value in zip((mean, variance), found, strict=True):
-                self._memory(known, (self.shape[1],), torch.float32).lerp_(value, share)
+                memory(known, (self.shape[1],)).lerp_(value, share)
 
     def _gradient(self, at: list[int], epsilon: float, activation: str, _: None) -> None:
         x, dy, dx, to_weight, to_bias, room, statistics, other, passed, weight, bias = at
         norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
-        told = self._memory(statistics, (2, self.shape[1]), torch.float32)
+        told = memory(statistics, (2, self.shape[1]))
         kept = self._image(other) if other else None
         made = torch_norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
-        self._memory(room, (1,), torch.float32).fill_(torch.nan)
+        memory(room, (1,)).fill_(torch.nan)
         for address, value in zip((to_weight, to_bias), made[1:3], strict=True):
-            self._memory(address, (self.shape[1],), torch.float32).copy_(value)
+            memory(address, (self.shape[1],)).copy_(value)
         self._image(dx).copy_(made[0])
         if passed and made[3] is not None:
             self._image(passed).copy_(made[3])
 
     def _channels(self, address: int) -> Tensor | None:
-        return self._memory(address, (self.shape[1],), torch.float32) if address else None
+        return memory(address, (self.shape[1],)) if address else None
 
     def _image(self, address: int) -> Tensor:
         n, c, h, w = self.shape
-        return self._memory(address, (n, h, w, c), self.dtype).permute(0, 3, 1, 2)
-
-    def _memory(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        size = math.prod(shape) * dtype.itemsize
-        return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
+        return memory(address, (n, h, w, c), self.dtype).permute(0, 3, 1, 2)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from tapestry.kernels import torch_native
 from tapestry.kernels.torch import GroupedConv2d
 
 from .driver import Driver
@@ -27,6 +29,15 @@ def autocast() -> Iterator[None]:
         finally:
             torch.set_autocast_enabled("cuda", False)
             torch.set_autocast_dtype("cuda", before)
+
+
+@contextlib.contextmanager
+def by_python() -> Iterator[None]:
+    """The extension is neither asked nor told."""
+    with pytest.MonkeyPatch.context() as patch:
+        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited"):
+            patch.setattr(torch_native, what, None)
+        yield
 
 
 def operands(seed: int = 0, dtype: torch.dtype = BF16) -> tuple[Tensor, Tensor]:

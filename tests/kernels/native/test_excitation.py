@@ -15,9 +15,8 @@ from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_excitations
 
 from ..test_torch_excitation import Excite
-from .driver import STREAM, Driver, Launch
-from .steps import BF16, same, step
-from .test_layer_norms import memory
+from .driver import STREAM, Driver, Launch, memory
+from .steps import BF16, by_python, same, step
 
 SHAPE = (64, 8, 4, 5)
 
@@ -78,19 +77,12 @@ def fused(part: nn.Module | None = None) -> nn.Sequential:
     return model
 
 
-def in_python(model: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor | None]:
-    """Neither asked nor told."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_native, "squeezed", None)
-        patch.setattr(torch_native, "excited", None)
-        return step(model, x, dy)
-
-
 @pytest.mark.parametrize("pooled", [False, True])
 def test_steps(images: Driver, pooled: bool) -> None:
     model, x, dy = fused(Excite(pooled)), drawn(1).requires_grad_(), drawn(2)
     for expected_by in ("python", "native", "native"):
-        expected = in_python(model, x, dy)
+        with by_python():
+            expected = step(model, x, dy)
         images.ran.clear()
         same(step(model, x, dy), expected)
         assert images.ran == [expected_by] * 4

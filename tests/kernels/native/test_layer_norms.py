@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,15 +13,10 @@ from torch import Tensor, nn
 from tapestry.kernels import torch_layer_norms, torch_native
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 
-from .driver import DTYPES, STREAM, Driver, Launch
-from .steps import BF16, F32, autocast, same, step
+from .driver import DTYPES, STREAM, Driver, Launch, memory
+from .steps import BF16, F32, autocast, by_python, same, step
 
 CHANNELS = 24
-
-
-def memory(address: int, shape: tuple[int, ...], dtype: torch.dtype = F32) -> Tensor:
-    size = math.prod(shape) * dtype.itemsize
-    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
 
 
 class Rows:
@@ -95,14 +88,6 @@ def layer(first: bool = False, read_lowered: bool = False, **settings: Any) -> F
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
     made = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
     return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
-
-
-@contextlib.contextmanager
-def by_python() -> Iterator[None]:
-    """Neither asked nor told."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_native, "layer_norm", None)
-        yield
 
 
 @pytest.mark.parametrize("first", [False, True])

@@ -13,7 +13,7 @@ from tapestry.kernels import errors, torch_native, torch_norm_calls
 from tapestry.kernels.torch import NormAct2d
 
 from .driver import STREAM, Driver, Norms
-from .steps import BF16, operands, same
+from .steps import BF16, by_python, operands, same
 
 SHAPE = (2, 16, 7, 6)
 
@@ -64,9 +64,7 @@ def test_norms(norms: Driver, act: nn.Module, summed: bool, settings: dict[str, 
     added = residual if summed else None
     x.requires_grad_()
     for expected_by in ("python", "native", "native"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch_native, "norm", None)
-            patch.setattr(torch_native, "convolve", None)  # it is not told either
+        with by_python():
             expected = norm_step(layers[0], x, added, dy)
         norms.ran.clear()
         found = norm_step(layers[1], x, added, dy)
