@@ -107,8 +107,7 @@ class Meeting:
 
     def to_give(self) -> Floats:
         """[pair, face] all that pairs can give to the source."""
-        left = self.table - self.to_reader[:, None]
-        return np.array([_least(left[rows], 0) for rows in self.group.rows])
+        return self.group.least(self.table - self.to_reader[:, None])
 
     def to_give_reader(self, j: int) -> Floats:
         """[face] all that a pair can give to its reader."""
