@@ -132,6 +132,8 @@ class Search:
                     full = few and other.least_s < HOPE * best.makespan_s
                     start = self.refined(other, LATER // self.question.toil) if full else other
                     best = min(best, self.in_pieces(start), key=lambda found: found.makespan_s)
+                    if start is not other and promising(other, best):  # what waits less may have less to hide
+                        best = min(best, self.in_pieces(other), key=lambda found: found.makespan_s)
         return best
 
     def in_pieces(self, found: Found) -> Found:
