@@ -83,7 +83,7 @@ NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor&
   return run(call, at.words(), x) ? made : NormGradients{};
 }
 
-class Norm : public torch::autograd::Function<Norm> {
+class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const OptionalTensor& added,
                         const OptionalTensor& scale, const OptionalTensor& shift, const Remembered& remembered,
@@ -138,7 +138,7 @@ Tensor normed(const Tensor& x, const Tensor& residual, const Tensor& weight, con
   const auto call = norms.find(forward_key(x, setting, residual, weight, bias, remembered));
   if (!call) return {};
   if (at::GradMode::is_enabled())
-    return Norm::apply(x, if_there(residual), if_there(weight), if_there(bias), remembered, setting, call);
+    return RecordedNorm::apply(x, if_there(residual), if_there(weight), if_there(bias), remembered, setting, call);
   return norm_of(*call, x, residual, weight, bias, remembered).y;
 }
 
