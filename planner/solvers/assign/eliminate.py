@@ -6,7 +6,7 @@ Dechter, Artificial Intelligence 113, 1999). Everything is exact in 64-bit integ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -38,7 +38,9 @@ class _Bucket:
 
 
 class Elimination:
-    """An order in which to eliminate. `place`: where along the problem a variable comes up. Raises TooWide."""
+    """An order in which to eliminate, unless one is given. `place`: where along the problem a variable comes up. Raises
+    TooWide where it has to look for the order.
+    """
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Elimination:
         scopes: Sequence[tuple[int, ...]],
         most_work: int = MOST_WORK,
         place: Mapping[int, int] | None = None,
+        order: Sequence[int] = (),
     ) -> None:
         self.sizes, self.given = sizes, len(scopes)
         # A variable with one value is no axis: NumPy has 64 of them at most.
@@ -53,7 +56,7 @@ class Elimination:
         self.shapes = [tuple(sizes[v] for v in scope) for scope in scopes]
         self.buckets: list[_Bucket] = []
         self.reader: dict[int, int] = {}  # factor -> the bucket that reads it
-        self.order = _cheapest_order(sizes, scopes, most_work, place or {v: v for v in sizes})
+        self.order = order or _cheapest_order(sizes, scopes, most_work, place or {v: v for v in sizes})
         held: dict[int, dict[int, tuple[int, ...]]] = {v: {} for v in sizes}
         for number, scope in enumerate(scopes):
             for v in scope:
@@ -166,12 +169,7 @@ def _order(
     sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int, stage: Mapping[int, int]
 ) -> list[int]:
     """Stage by stage, in each by least work first. Raises TooWide."""
-    near: dict[int, set[int]] = {v: set() for v in sizes}
-    for scope in scopes:
-        for v in scope:
-            near[v].update(scope)
-    for v, others in near.items():
-        others.discard(v)
+    near = _neighbours(sizes, scopes)
     work = {v: (stage[v], _work(sizes, v, near), v) for v in near}
     order = []
     while near:
@@ -180,14 +178,56 @@ def _order(
         most_work -= size
         if size > MOST_ENTRIES or most_work < 0:
             raise TooWide
-        others = near.pop(v)
-        for w in others:
-            near[w] |= others
-            near[w] -= {v, w}
-        for w in others:
+        for w in _eliminated(v, near):
             work[w] = (stage[w], _work(sizes, w, near), w)
         order.append(v)
     return order
+
+
+def order_of_most(
+    sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_entries: int, pick: Callable[[int], int]
+) -> list[int]:
+    """By least work first, without the variables that have to keep their values for no array to be larger. Which ones
+    is for `pick(n)` to say, a number below n: one of the n that meet where an array would be too large.
+    """
+    near = _neighbours(sizes, scopes)
+    work = {v: _work(sizes, v, near) for v in near}
+    order = []
+    while near:
+        v = min(work, key=work.__getitem__)
+        if work[v] <= most_entries:
+            order.append(v)
+            others = _eliminated(v, near)
+        else:
+            met = sorted([v, *near[v]])
+            v = met[pick(len(met))]
+            others = near.pop(v)
+            for w in others:
+                near[w].discard(v)
+        del work[v]
+        for w in others:
+            work[w] = _work(sizes, w, near)
+    return order
+
+
+def _neighbours(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
+    """The variables that each meets in some factor."""
+    near: dict[int, set[int]] = {v: set() for v in sizes}
+    for scope in scopes:
+        for v in scope:
+            near[v].update(scope)
+    for v, others in near.items():
+        others.discard(v)
+    return near
+
+
+def _eliminated(v: int, near: dict[int, set[int]]) -> set[int]:
+    """Takes a variable out, after which all that it met meet each other; says which these are."""
+    others = near.pop(v)
+    for w in others:
+        near[w] |= others
+        near[w] -= {v, w}
+    return others
 
 
 def _work(sizes: Mapping[int, int], v: int, near: Mapping[int, set[int]]) -> int:

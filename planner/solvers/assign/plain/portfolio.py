@@ -21,10 +21,11 @@ from ..check_duals import dual_bound
 from . import exact, wcsp
 from .anneal import Annealing
 from .certificate import dual_certificate
-from .flat import flatten
+from .flat import Floats, flatten
 from .incumbent import Incumbent
 from .search import Search, climb
 from .trws import Ascent, Duals, certified
+from .wide import WideMoves
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
@@ -146,12 +147,12 @@ def _small(incumbent: Incumbent, effort: Effort, duals: _Duals, exact_fits: bool
             exact.run_exact(incumbent, effort.seed, _work(effort))
 
     def moving() -> None:
-        _keep_moving(duals, duals.search, _rounds(effort), annealing=True)
+        _keep_moving(duals, duals.search, _rounds(effort), small=True)
 
     def moving_later() -> None:
         if not incumbent.finished.wait(max(0.0, incumbent.left - (1.0 - _ALONE) * effort.time_limit)):
             other = Search.begin(duals.flat, duals.loads, incumbent, effort.seed + 1)  # the start may still use its own
-            _keep_moving(duals, other, _rounds(effort), annealing=True)
+            _keep_moving(duals, other, _rounds(effort), small=True)
 
     if effort.iteration_limit is not None:
         _in_turn(incumbent, [warm_up, polytope] if exact_fits else [warm_up, moving])
@@ -204,13 +205,14 @@ def _large(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
         _side_by_side(incumbent, [[climbing, moving_too], [moving]])
 
 
-def _keep_moving(duals: _Duals, search: Search, rounds: int, *, annealing: bool = False) -> None:
-    """Descents from new duals, oscillation and moves, in turn, until the time is up; ``annealing``: and that.
+def _keep_moving(duals: _Duals, search: Search, rounds: int, *, small: bool = False) -> None:
+    """Descents from new duals, oscillation and moves, in turn, until the time is up; of ``small`` problems wide moves
+    and annealing, too.
 
     Labels are decoded again from better duals, but in no more than half of the time.
     """
     incumbent, bound, began, decoding = search.incumbent, -math.inf, time.monotonic(), 0.0
-    cooling = Annealing.begin(search) if annealing else None
+    more: list[_Engine] | None = None
     for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
@@ -225,8 +227,16 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int, *, annealing: bool 
         search.oscillate(search.decoded, multipliers, 60)
         best = search.oscillate(incumbent.labels.copy(), multipliers.copy(), 60, _SHAKEN)
         search.improve(best, 3)
-        if cooling is not None:
-            cooling.run()
+        if more is None:
+            more = _of_small(search, multipliers) if small else []
+        for engine in more:
+            engine()
+
+
+def _of_small(search: Search, multipliers: Floats) -> list[_Engine]:
+    """What takes long for large problems."""
+    wide = WideMoves.begin(search, multipliers)
+    return [*([wide.run] if wide is not None else []), Annealing.begin(search).run]
 
 
 def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:

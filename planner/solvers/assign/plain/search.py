@@ -164,18 +164,20 @@ class Search:
                 sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
             if not (over > 0).any() and self.incumbent.offer(labels):
                 best = multipliers.copy()
-            multipliers *= _drift(over, self.loads.slack)
+            multipliers *= drift(over, self.loads.slack, _RISE, _FALL)
         return best
 
 
-def _drift(over: Ints, slack: Ints) -> Floats:
-    """By what prices change: up near what is violated, elsewhere down by how much room there is."""
+def drift(over: Ints, slack: Ints, rise: float, fall: float) -> Floats:
+    """By what prices change: by the factor `rise` near what is violated, elsewhere down by the share `fall` at most, by
+    how much room there is.
+    """
     room = np.clip(-over / (_ROOMY * np.maximum(slack, 1.0)), 0.0, 1.0)
     violated = over > 0
     if not violated.any():
-        return np.minimum(1.0 - _FALL * room, 1.0 - 0.3 * _FALL)
+        return np.minimum(1.0 - fall * room, 1.0 - 0.3 * fall)
     near: Floats = maximum_filter1d(violated.astype(np.float64), 2 * _NEAR + 1, mode="nearest")
-    return np.where(near > 0.0, _RISE, 1.0 - _FALL * room)
+    return np.where(near > 0.0, rise, 1.0 - fall * room)
 
 
 def raise_near(multipliers: Floats, over: Ints, least: float, factor: float | Floats) -> None:

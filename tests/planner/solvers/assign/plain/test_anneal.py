@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,24 +11,13 @@ from tapestry.planner.solvers.assign import AssignmentProblem, ProblemBuilder
 from tapestry.planner.solvers.assign.check import check_choice
 from tapestry.planner.solvers.assign.plain import anneal
 from tapestry.planner.solvers.assign.plain.anneal import Annealing
-from tapestry.planner.solvers.assign.plain.flat import flatten
-from tapestry.planner.solvers.assign.plain.incumbent import Incumbent
-from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
-from tapestry.planner.solvers.assign.plain.reduced import loads_of
-from tapestry.planner.solvers.assign.plain.search import Search
+from tapestry.planner.solvers.assign.plain.reduce import Contradiction
 from tapestry.planner.solvers.assign.plain.trws import excess
 
 from ..problems import cheapest, problems
+from .searching import offered, searching
 
 pytestmark = pytest.mark.long
-
-
-def searching(problem: AssignmentProblem, seed: int = 0) -> Search:
-    model, _ = reduce(problem)
-    now = time.monotonic()
-    loads = loads_of(model)
-    incumbent = Incumbent(model, loads, now, now + 3600.0)
-    return Search.begin(flatten(model), loads, incumbent, seed)
 
 
 def coupled(nodes: int, strategies: int, seed: int) -> tuple[AssignmentProblem, list[int]]:
@@ -49,12 +36,6 @@ def coupled(nodes: int, strategies: int, seed: int) -> tuple[AssignmentProblem, 
             costs[hidden[u], hidden[v]] = 0
             builder.add_edge(u, v, costs)
     return builder.build(), hidden
-
-
-def offered(search: Search) -> bool:
-    """Whether the first labels that keep all limits were found by trying all."""
-    counts = search.incumbent.model.label_counts.tolist()
-    return any(search.incumbent.offer(np.array(labels)) for labels in np.ndindex(*counts))
 
 
 @settings(max_examples=30, deadline=None)
