@@ -132,7 +132,8 @@ class Search:
                     full = few and other.least_s < HOPE * best.makespan_s
                     start = self.refined(other, LATER // self.question.toil) if full else other
                     best = min(best, self.in_pieces(start), key=lambda found: found.makespan_s)
-                    if start is not other and promising(other, best):  # what waits less may have less to hide
+                    # What waits less may have less to hide.
+                    if other.least_s < HOPE * start.least_s and promising(other, best):
                         best = min(best, self.in_pieces(other), key=lambda found: found.makespan_s)
         return best
 
