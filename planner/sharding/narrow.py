@@ -103,10 +103,12 @@ class Lazily:
         the view is not asked: it ends with the first round that brings nothing cheaper.
         """
         kept: Options = self.translation.allowed(self.without)
+        ahead, near = None, kept
         for _ in range(_ROUNDS):
             if self._late:
                 break
-            ahead = assign.outlook(self._problem().restricted(kept), self._known(kept), self.gap / 2, self.until)
+            after = None if ahead is None else (ahead, near)
+            ahead = assign.outlook(self._problem().restricted(kept), self._known(kept), self.gap / 2, self.until, after)
             if ahead is None:
                 break
             before = self.best
@@ -116,7 +118,8 @@ class Lazily:
             self.bound = max(self.bound, min(ahead.bound, self.best[0]))  # a choice of other options costs no less
             self.loose = ahead.loose
             settled = not self._enough(self.bound) and self._settle_near(ahead, kept)
-            kept = _within(ahead, max(0, self.best[0] - ahead.bound), kept)
+            near = ahead.within(max(0, self.best[0] - ahead.bound))
+            kept = _named(near, kept)
             if not settled or (self.exposed != _WHOLE and self.best == before):
                 break
         return kept
@@ -127,10 +130,10 @@ class Lazily:
         """
         assert self.best is not None
         whole = reach = max(0, self.best[0] - ahead.bound)
-        while reach and self._unknown(_within(ahead, reach, kept)) > self._most:
+        while reach and self._unknown(_named(ahead.within(reach), kept)) > self._most:
             reach //= 2
-        if not self._unknown(near := _within(ahead, reach, kept)):
-            near = _within(ahead, reach := min(2 * reach + 1, whole), kept)
+        if not self._unknown(near := _named(ahead.within(reach), kept)):
+            near = _named(ahead.within(reach := min(2 * reach + 1, whole)), kept)
         settled = self._settle(near)
         among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
         for choice in among.choices if among is not None else ():
@@ -216,6 +219,6 @@ def numbered(choice: Sequence[int], kept: Options) -> list[int] | None:
     return [mine.index(s) for mine, s in both] if all(s in mine for mine, s in both) else None
 
 
-def _within(ahead: assign.Outlook, reach: int, kept: Options) -> Options:
-    """What is within reach of an outlook on some options, in the numbers of all."""
-    return [[mine[s] for s in near] for mine, near in zip(kept, ahead.within(reach), strict=True)]
+def _named(near: Options, kept: Options) -> Options:
+    """Some of some options, in the numbers of all."""
+    return [[mine[s] for s in some] for mine, some in zip(kept, near, strict=True)]

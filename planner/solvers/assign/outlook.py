@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from .dominance import undominated
+from .dominance import Kept, undominated
 from .eliminate import affordable
 from .factors import TooWide
 from .first import first_choices
@@ -32,12 +32,15 @@ class Outlook:
     """`spare`: per node, for each strategy how much more than the bound all choices with it cost at least.
 
     `choices` are some that fit, by the costs as they are known. `loose`: the bound may stay below all choices.
+    `relaxation`: what says so, of the strategies `kept` alone, which are named per node.
     """
 
     bound: int
     spare: tuple[Ints, ...]
     choices: tuple[tuple[int, ...], ...]
     loose: bool
+    relaxation: Relaxation | None = None
+    kept: Kept = ()
 
     def within(self, reach: int) -> list[list[int]]:
         """Per node the strategies of the choices that cost at most so much more than the bound, or as little more as
@@ -52,13 +55,15 @@ def outlook(
     known: Known | None = None,
     gap: float = 0.0,
     until: float = inf,
+    after: tuple[Outlook, Sequence[Sequence[int]]] | None = None,
 ) -> Outlook | None:
     """What elimination says of a problem with supplies; None where nothing was seen to fit.
 
-    `known`: all of it by default. `gap` and `until` as in `Relaxation.ascend`.
+    `known`: all of it by default. `gap` and `until` as in `Relaxation.ascend`. `after`: an outlook on a problem in
+    which less was known, and per node those of its strategies that are left, all of them within a reach of it.
     """
     kept = undominated(places_of(problem), known)
-    relaxation = Relaxation.at_most(places_of(problem.restricted(kept)), affordable(until - time.monotonic()))
+    relaxation = _begun(problem.restricted(kept), kept, affordable(until - time.monotonic()), after)
     relaxation.ascend(gap, until)
     choices = _fitting(relaxation)
     if relaxation.impossible or not choices:
@@ -70,7 +75,20 @@ def outlook(
         every[list(mine)] = spare[v]
         whole.append(every)
     named = tuple(tuple(mine[s] for mine, s in zip(kept, choice, strict=True)) for choice in choices)
-    return Outlook(relaxation.bound, tuple(whole), named, loose=not relaxation.whole)
+    return Outlook(relaxation.bound, tuple(whole), named, not relaxation.whole, relaxation, kept)
+
+
+def _begun(
+    problem: AssignmentProblem, kept: Kept, most_work: int, after: tuple[Outlook, Sequence[Sequence[int]]] | None
+) -> Relaxation:
+    """Where an earlier bound stands, if that is by shares, of which many sweeps make one; else anew."""
+    before, near = after or (None, ())
+    if before is None or before.relaxation is None or before.relaxation.whole:
+        return Relaxation.at_most(places_of(problem), most_work)
+    place = [{s: k for k, s in enumerate(mine)} for mine in before.kept]
+    # What was left out before, and is within a reach beyond all costs, may begin as any other: no bound hangs on that.
+    same = [[place[v].get(near[v][s], 0) for s in mine] for v, mine in enumerate(kept)]
+    return before.relaxation.among(problem, same, most_work)
 
 
 def least_cost(problem: AssignmentProblem, most_work: int) -> int | None:
