@@ -15,7 +15,7 @@ from ..machine import READ, Curve, OperationCurve, Pace, Points, Timing, WorkCur
 from ..machine.shapes import SHAPED
 from ..simulate import Prices
 from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, places_per_point, task_shape, window_places
-from .shapes import Shape, lower_envelope, table_of
+from .shapes import Shape, below_all, lower_envelope, table_of
 from .sizes import Grid, TableName
 from .times import TaskTimes
 
@@ -113,7 +113,7 @@ def with_attention(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, 
     table = table_of(*kernel, grid, found)
     if table is None:
         return pace
-    curve = WorkCurve(*kernel, lower_envelope(samples))
+    curve = WorkCurve(*kernel, below_all(samples))
     others = [curve for curve in pace.curves if (curve.kernel, curve.dtype) != kernel]
     curves = sorted([*others, curve], key=lambda each: (each.kernel, each.dtype))
     return replace(pace, curves=tuple(curves), shapes=(table, *pace.shapes))

@@ -53,3 +53,26 @@ def lower_envelope(samples: Sequence[tuple[float, float]]) -> Points:
         least = min(least, seconds)
         found[size] = least
     return tuple(sorted(found.items()))
+
+
+def below_all(samples: Sequence[tuple[float, float]]) -> Points:
+    """The lower side of the convex hull of samples, as far as it does not fall.
+
+    Between the shapes of a table operations and seconds are both linear along each axis, so that what the table says of
+    a shape lies within the hull of what was measured: none is below this. Between two points of `lower_envelope` some
+    are, where shapes of many operations take as long as others of fewer.
+
+    >>> below_all([(1, 2.0), (2, 1.0), (3, 4.0), (5, 4.0)])
+    ((1, 1.0), (2, 1.0), (5, 4.0))
+    """
+    found: list[tuple[float, float]] = []
+    for size, seconds in lower_envelope(samples):
+        while len(found) > 1 and _above(found[-2], found[-1], (size, seconds)):
+            found.pop()
+        found.append((size, seconds))
+    return tuple(found)
+
+
+def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[float, float]) -> bool:
+    """Whether a point is on the line between its neighbours or above it."""
+    return (middle[1] - first[1]) * (last[0] - first[0]) >= (last[1] - first[1]) * (middle[0] - first[0])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
+from math import prod
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.planner.probe.shapes import lower_envelope, table_of
+from tapestry.planner import load_machine
+from tapestry.planner.machine import ShapeTable
+from tapestry.planner.machine.timing import Timing
+from tapestry.planner.probe.shapes import below_all, lower_envelope, table_of
 from tapestry.planner.probe.sizes import GPU, Grid
 
 GRID = Grid((2, 4), (2, 4), (3, 9))
@@ -55,6 +60,34 @@ def test_no_sample_is_below_the_envelope(samples: list[tuple[int, float]]) -> No
     assert [seconds for _, seconds in found] == sorted(seconds for _, seconds in found)
     assert all(dict(found)[size] <= seconds for size, seconds in samples)
     assert min(seconds for _, seconds in found) == min(seconds for _, seconds in samples)
+
+
+@given(
+    st.lists(st.floats(1e-6, 1.0), min_size=len(SHAPES), max_size=len(SHAPES)),
+    st.tuples(st.floats(2, 4), st.floats(2, 4), st.floats(3, 9)),
+)
+def test_no_shape_of_a_table_is_below_its_curve(seconds: list[float], shape: tuple[float, float, float]) -> None:
+    table = table_of("matmul", "f32", GRID, dict(zip(SHAPES, seconds, strict=True)))
+    assert table is not None
+    curve = Timing(below_all([(2.0 * m * n * k, took) for (m, n, k), took in zip(SHAPES, seconds, strict=True)]))
+    assert curve.seconds(2 * prod(shape)) <= table.at(*shape) * (1 + 1e-9)
+    assert [took for _, took in curve.points] == sorted(took for _, took in curve.points)
+
+
+@pytest.mark.parametrize("name", ["h200", "h200x2", "h200x8", "h200x8-2node"])
+def test_no_packaged_shape_of_attention_is_below_its_curve(name: str) -> None:
+    """Measured at 4,466 and 2,268 thousand million operations of heads of 128 and 64: one of 128 that does half as much
+    as the first had been given what the second takes."""
+    for pace in load_machine(name).device.paces:
+        curves = {(curve.kernel, curve.dtype): Timing(curve.points) for curve in pace.curves}
+        for table in (table for table in pace.shapes if table.kernel == "attention"):
+            for shape in between(table):
+                assert curves[table.kernel, table.dtype].seconds(4 * prod(shape)) <= table.at(*shape) * 1.001, shape
+
+
+def between(table: ShapeTable) -> Iterator[tuple[float, ...]]:
+    """The shapes that were measured, and those halfway between two sizes."""
+    yield from product(*([*axis, *((a + b) / 2 for a, b in pairwise(axis))] for axis in table.axes))
 
 
 def test_of_two_products_with_their_sides_exchanged_one_is_measured() -> None:
