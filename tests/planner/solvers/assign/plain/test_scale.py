@@ -90,8 +90,8 @@ def test_moves_go_on_beside_proofs_that_do_not_end(monkeypatch: pytest.MonkeyPat
     def proves_on(incumbent: Incumbent, *_: object) -> None:
         incumbent.finished.wait(incumbent.left)
 
-    def moves(duals: portfolio._Duals, search: Search, rounds: int, *, annealing: bool) -> None:
-        assert annealing
+    def moves(duals: portfolio._Duals, search: Search, rounds: int, *, small: bool) -> None:
+        assert small
         moved.append(search.incumbent.left)
         search.incumbent.finished.set()
 
