@@ -9,6 +9,7 @@ constexpr int OCTET_PITCH = R * N * 16;                                      // 
 constexpr int FILTER_PART = DEPTH * OCTET_PITCH;                             // of a warpgroup
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
 constexpr int BROUGHT = 2;                                                   // a barrier of the block, as READY is
+constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // of an outer channel in memory
 
 struct Work : Lines {
     int images, rows_out, columns_out;    // of the output
@@ -26,6 +27,7 @@ struct Tap {
     int row, column;
     bool there;
 
+    __device__ Tap() : row(0), column(0), there(true) {}    // the first
     __device__ Tap(int r, int s, int cell_row, int cell_column) {
         const int y = TAP_R + r * TAP_STEP_R + cell_row * TAP_SKEW_R, x = TAP_S + s * TAP_STEP_S + cell_column * TAP_SKEW_S;
         row = y / TAP_UNIT_R, column = x / TAP_UNIT_S;
@@ -96,12 +98,43 @@ __device__ __forceinline__ void turn_square(const Weights& weights, int c, int k
     }
 }
 
+// The lines of the outer channels that a block writes, as they lie in memory: by one copy, where FETCHED. Sixteen bytes at a time,
+// each from a line of its own, take the threads several times as long.
+struct Lying {
+    unsigned lines;
+    Barrier there;
+
+    __device__ static int first(const Work& work, const Share& share) { return Written(work, share, 0).channel(0); }
+
+    // One thread asks; all wait where they meet the first time.
+    __device__ void ask(const Weights& weights, const Work& work, const Share& share) const {
+        const int begin = first(work, share), end = min(begin + CHANNEL_GROUPS * N, weights.channels_written);
+        const unsigned bytes = (end - begin) * LINE_BYTES;
+        there.init(1);
+        fence_barrier_init();
+        there.arrive_expecting(bytes);
+        load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), bytes, there);
+    }
+    __device__ void take(const Weights& weights, int line, const Tap& tap, int inner, unsigned to) const {
+        unsigned words[4];
+        load_words(words, lines + 2 * unsigned(weights.place(line, tap, inner)));
+        store_octet(to, words);
+    }
+};
+
 // All computing threads of the block, each a share. A thread brings all rows of its column; turned ones, one. Neighbouring threads
 // bring two octets that lie side by side.
-__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread) {
+__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread,
+                             const Lying& lying) {
     constexpr bool squares = WHOLE && TRANSPOSED;
     constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
-    const bool aligned = weights.aligned();
+    const bool aligned = weights.aligned(), fetched = FETCHED && aligned;
+    if (fetched) {
+        if (thread < WARP && elected()) lying.ask(weights, work, share);
+        meet(BROUGHT, COMPUTE_THREADS);
+        lying.there.wait(0);
+    }
+    const int first = FETCHED ? Lying::first(work, share) : 0;
     constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
     for (int place = thread; place < places; place += COMPUTE_THREADS) {
         const int n = place / beside % columns * (squares ? 8 : 1), rest = place / beside / columns;
@@ -118,6 +151,8 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
             const unsigned to = column + r * N * 16;
             if (squares && there && aligned) {
                 turn_square(weights, c, k, tap, to);
+            } else if (fetched && there) {
+                lying.take(weights, k - first, tap, c % WIDTH_READ, to);
             } else if (WHOLE && !TRANSPOSED && there && aligned) {
                 copy_octet(to, weights.data + weights.place(k, tap, c % WIDTH_READ), true);
             } else {

@@ -28,7 +28,8 @@ constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
 constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
-constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES;
+constexpr int LYING_BASE = AFFINE_BASE + AFFINE_BYTES;                       // the filter as it lies in memory
+constexpr int BARRIER_BASE = LYING_BASE + (FETCHED ? CHANNEL_GROUPS * N * LINE_BYTES : 0);
 constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
@@ -338,7 +339,8 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         const Share share(work);
         wait_for_previous_kernel();
         if constexpr (AFFINE) bring_affine(scale, bias, work, share, shared + AFFINE_BASE);
-        bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x);
+        bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x,
+                     {shared + LYING_BASE, {shared + BARRIER_BASE + 16 * STAGES}});
         meet(READY, THREADS);
         Worker worker(barriers, work, boxes, output, residual, share, shared, warp);
         Open open;

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import ceil, gcd
 from typing import Any
 
+from ..cost.gpu import tuned_gpu
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from .configuration import MAX_BOX, RESERVED_SHARED
@@ -139,12 +140,30 @@ class WideCut(Warpgroups):
         return self.sweep.octets[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
 
     @property
+    def lying_bytes(self) -> int:
+        """Bytes of the filter's lines that a block reads, as they lie in memory."""
+        sweep, chosen = self.sweep, self.configuration
+        lines = 8 * chosen.groups * chosen.shares * self.written
+        return 2 * lines * sweep.rows.stored * sweep.columns.stored * sweep.read
+
+    @property
+    def fetched(self) -> bool:
+        """Whether one copy brings the filter, before it is put in order: where that is only moving octets, and fits."""
+        whole = not self.sweep.transposed and self.sweep.read % 8 == self.sweep.written % 8 == 0
+        return whole and fits(self._kept_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block)
+
+    @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory."""
+        return self._kept_bytes + self.fetched * self.lying_bytes
+
+    @property
+    def _kept_bytes(self) -> int:
+        """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         ring = self.configuration.stages * ceil(self.row_bytes / 128) * 128
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
-        return ring + self.filter_bytes + staged + affine + 2 * BARRIER_BYTES * self.configuration.stages
+        return ring + self.filter_bytes + staged + affine + BARRIER_BYTES * (2 * self.configuration.stages + 1)
 
     @property
     def batch(self) -> int:
@@ -186,6 +205,11 @@ class WideCut(Warpgroups):
         return max(1, min(self.line, slots // self.channel_blocks if self.channel_blocks <= slots else 1))
 
 
+def fits(bytes_: int, blocks: int, shared: int) -> bool:
+    """Whether so many blocks have room on a multiprocessor whose blocks may have `shared` bytes."""
+    return bytes_ + RESERVED_SHARED <= (shared + RESERVED_SHARED) // blocks
+
+
 def legal(cut: WideCut, shared: int) -> bool:
     """Whether the kernel can be built and launched so: boxes, threads, registers, and `shared` bytes a block."""
     chosen, found = cut.configuration, cut.sweep.octets
@@ -197,7 +221,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and cut.written <= 32
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
-        and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
+        and fits(cut.shared, chosen.blocks, shared)
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
 
@@ -224,6 +248,7 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed, "BATCH": cut.batch,
+        "FETCHED": cut.fetched,
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,

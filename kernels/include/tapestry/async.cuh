@@ -102,6 +102,13 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&w
     asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");
 }
 
+// `bytes` that lie side by side, from global to shared memory by the copy engine; addresses and bytes are multiples of 16.
+__device__ __forceinline__ void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(on.address)
+                 : "memory");
+}
+
 // What the second-level cache is told of the lines that a copy touches.
 enum class Hint { none, evict_first, evict_last };
 

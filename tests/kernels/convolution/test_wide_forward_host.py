@@ -83,6 +83,8 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert {cut.boxed for cut in found} == {False, True}
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
     assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
+    assert {cut.fetched for cut in found if not cut.sweep.transposed} == {False, True}
+    assert not any(cut.fetched for cut in found if cut.sweep.transposed)
 
 
 @functools.cache

@@ -119,6 +119,12 @@ void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int imag
               }) - to);
 }
 
+void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
+    if (reinterpret_cast<std::uintptr_t>(from) % 16 || bytes % 16) emulated::fail("bytes are copied that are not sixteens");
+    std::memcpy(shared_pointer(to, 16), from, bytes);
+    on.copied(bytes);
+}
+
 void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
     if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
     stores.open.push_back([=, &map] {
