@@ -277,7 +277,8 @@ class Explainer:
         named = [(axis, c) for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True) if c is not None]
         parts = [f"{c.dim}{'' if c.kind == 'block' else f' {c.kind}'} over {a}" for a, c in named if c.only is None]
         places = [f"on {axis} = {c.only}" for axis, c in named if c.only is not None]
-        return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places) or "replicated"
+        uncut = "replicated" if strategy.alike else "cut in boxes"
+        return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places) or uncut
 
     def _incoming(self, op: Operation) -> Iterator[Incoming]:
         tasks = self.resolved.computing[op.name]

@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
 from ..strategy.mesh import Mesh
+from .boxed import in_boxes
 from .effort import FEW, WORTH
 from .followers import followed
 from .found import Found
@@ -83,6 +84,7 @@ def _found(question: Question, early: Found | None = None) -> tuple[Search, Foun
     whole = question.objective == "time" and WORTH * found.makespan_s <= search.question.bound.seconds
     if not whole:
         found = improved(search, search.settled(found))
+        search, found = in_boxes(search.question, found) or (search, found)
     best = early if early is not None and early.makespan_s <= found.makespan_s else found
     if not whole:
         known = question.machine.devices_per_host if early is not None and search.question.form is question.form else 0
@@ -135,7 +137,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock, divided: Iterab
         meshes.ask(rows)
     for answer in meshes.nearest():
         meshes.take_apart(answer)
-    best, found = meshes.improved()
+    best, found = meshes.improved_in_boxes(*meshes.improved())
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
         answer.search.allow(clock)
@@ -218,6 +220,15 @@ class _Meshes:
             plainer = len(answer.rows) < len(best.rows) and other.makespan_s <= found.makespan_s
             if plainer or other.makespan_s < WORTH * found.makespan_s:
                 best, found = answer, other
+        return best, found
+
+    def improved_in_boxes(self, best: _Answer, found: Found) -> tuple[_Answer, Found]:
+        """The same, or of all devices what takes less in boxes, which are the same for all meshes of so many."""
+        for answer in self.sorted():
+            if answer.search.question.mesh.size == self.most:
+                answer.search.allow(self.clock)
+                other = in_boxes(answer.search.question, found)
+                return (best, found) if other is None else (_Answer(*other), other[1])
         return best, found
 
     def _promising(self, answer: _Answer, found: Found, seen: list[_Answer]) -> bool:

@@ -37,6 +37,8 @@ RESIDENT = (0.9, 0.8)
 DEEP = 600  # operations, from which on a few layers are lowered in less time than all of them
 FEW = 16  # ranks, for which plans are lowered and simulated about as fast as for one
 
+LESS = 0.995  # of what ranks receive on the best grid, what boxes receive that are worth it where bytes are counted
+
 Progress = Callable[[str], None]
 
 
@@ -90,7 +92,8 @@ class Question:
         if book is None:
             mesh = mesh if mesh.weights else replace(mesh, weights=weights(program, machine, mesh.size))
             book = PriceBook(machine, mesh, frugal=objective == "bytes")
-        table = StrategyTable(program, mesh, book.works, book.layouts)
+        boxed = LESS if objective == "bytes" and not mesh.weights else 0.0
+        table = StrategyTable(program, mesh, book.works, book.layouts, boxed=boxed)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(
             program, machine, mesh, objective, pins, seed, jobs, clock, say, book, table, program_to_json(program),
@@ -104,9 +107,15 @@ class Question:
         table = StrategyTable(self.program, mesh, book.works, book.layouts)
         return replace(self, mesh=mesh, clock=clock, book=book, table=table, searches={}, apart={})
 
+    def in_boxes(self, share: float) -> Question:
+        """The same question with contractions in boxes, too, that move at most this share of what grids do."""
+        table = StrategyTable(self.program, self.mesh, self.book.works, self.book.layouts, boxed=share)
+        return replace(self, table=table, searches={}, apart={})
+
     def of_form(self, form: Rewritten) -> Question:
         """The same question about another form of the program."""
-        table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
+        boxed = self.table.boxed
+        table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts, boxed=boxed)
         made = program_to_json(form.program)
         return replace(self, program=form.program, table=table, program_json=made, form=form, searches={}, apart={})
 

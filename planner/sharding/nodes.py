@@ -13,6 +13,7 @@ from ...records import free_axes
 from ...space import Box, Region
 from ...space.cuts import KINDS, CutKind
 from ..clock import Clock
+from ..format.messages import refined
 from ..strategy.layouts import Layout
 from ..strategy.mesh import SINGLE, Cut, Mesh, choices_per_axis, full_box
 from ..strategy.strategies import Cuts, Strategy, StrategyTable, pin_allows
@@ -121,6 +122,7 @@ def op_node(
     clock.demand()
     clock.demand_left()
     options = _evaluated(op, table, _pinned_cuts(op, table, pins), late)
+    options += [] if _op_pins(op.name, pins) else table.in_boxes(op)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
         raise _pin_error(
@@ -299,7 +301,8 @@ def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) 
 def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
     """A layout to rest in that serves a needed one: what nobody needs is given to the last rank.
 
-    With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone.
+    With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone, or where that
+    leaves a rank with nothing, is shared out among those that need it.
     """
     by_axes = layout.shared_out(single=single)
     if by_axes is not None:
@@ -313,6 +316,8 @@ def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
         for rank, region in enumerate(regions):
             regions[rank] = region - taken
             taken = taken | region
+        left_out = any(need and not region for need, region in zip(layout.regions, regions, strict=True))
+        regions = (_shared_out(layout, len(layout.shape)) if left_out else None) or regions
     regions[-1] = regions[-1] | (full_box(layout.shape) - taken)
     return table.layouts.of(layout.shape, regions)
 
@@ -350,14 +355,14 @@ def sink_node(tensor: Tensor, table: StrategyTable, partials: Iterable[Layout]) 
     return SinkNode(tensor, tuple(ends.values()), tuple(ends))
 
 
-def _shared_out(partial: Layout, able: int) -> list[Region] | None:
-    """Per rank its share of what it has a part of: as long as there are ranks, slices along the longest axis that may
-    be cut. None where that leaves a rank without any, or a region is not one dense box."""
-    members: dict[Region, list[int]] = {}
-    for rank, region in enumerate(partial.regions):
-        members.setdefault(region, []).append(rank)
-    found = [Region()] * len(partial.regions)
-    for region, ranks in members.items():
+def _shared_out(layout: Layout, able: int) -> list[Region] | None:
+    """Per rank its share of what it has, or has a part of: of each piece that the same ranks have as many slices as
+    there are of these, along the longest axis that may be cut. None where that leaves a rank without any, or a piece is
+    not one dense box."""
+    if not all(layout.regions):
+        return None
+    found = [Region()] * len(layout.regions)
+    for region, ranks in refined(dict(enumerate(layout.regions)), apart=layout.tiled):
         axes = region.grids[0].axes if len(region.grids) == 1 else ()
         if not axes[:able] or any(axis.hi - axis.lo != axis.size for axis in axes):
             return None
@@ -370,7 +375,7 @@ def _shared_out(partial: Layout, able: int) -> list[Region] | None:
                 tuple(ends[side] if k == at else (axis.lo, axis.hi)[side] for k, axis in enumerate(axes))
                 for side in (0, 1)
             )
-            found[rank] = Box(low, high).region()
+            found[rank] = found[rank] | Box(low, high).region()
     return found
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...program import Operation, Program
-from ...records import free_axes
+from ...records import free_axes, width_of
 from ...space import Grid, IntSet, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image, write_projection
+from .boxes import boxes
 from .carried import zigzag_dims
 from .columns import Columns, column
 from .images import image_columns, read_columns
@@ -75,20 +76,30 @@ class Strategy:
 
     def __str__(self) -> str:
         turns = "" if self.turns is None else f" in {len(self.turns.each)} turns"
+        if not any(self.cuts) and not self.alike:
+            return "(boxes)" + turns
         return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")" + turns
 
 
 class StrategyTable:
     """All strategies of all operations of a program, computed once per structure: repeated layers cost nothing.
 
-    ``whole``: by operation a dimension that no mesh axis cuts.
+    ``whole``: by operation a dimension that no mesh axis cuts. ``boxed``: the share of what ranks receive on the best
+    grid that unequal boxes are offered for; 0: none are.
     """
 
     def __init__(
-        self, program: Program, mesh: Mesh, works: Works, layouts: Layouts, whole: Mapping[str, str] | None = None
+        self,
+        program: Program,
+        mesh: Mesh,
+        works: Works,
+        layouts: Layouts,
+        whole: Mapping[str, str] | None = None,
+        *,
+        boxed: float = 0.0,
     ) -> None:
         self.program, self.mesh, self.works, self.layouts = program, mesh, works, layouts
-        self.whole = whole or {}
+        self.whole, self.boxed = whole or {}, boxed
         self._zigzag = zigzag_dims(program)
         self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
@@ -174,6 +185,14 @@ class StrategyTable:
             parts = reduction_parts(op, key[1])
             self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), _points(op, key[1]), parts)
         return self._given[key]
+
+    def in_boxes(self, op: Operation) -> list[Strategy]:
+        """In boxes that are no grid, where those move less."""
+        if not self.boxed:
+            return []
+        widths = {name: width_of(self.program, name).complete for name in (*op.operands, op.output)}
+        found = (each.shards(op.extents) for each in boxes(op, self.mesh.size, widths, self.boxed))
+        return [self.explicit(op, shards) for shards in found if shards is not None]
 
     def piece(self, op: Operation, of: Strategy, points: Layout) -> Strategy:
         """Some of a strategy's points on every rank, along parallel dimensions: the shares of a reduction stay whose
