@@ -18,7 +18,7 @@ from ...expr import Affine
 from ...program import Operation
 from ...space import Box, Region
 from ...space.cuts import in_proportion
-from ...space.proofs import PartitionError
+from ...space.proofs import prove_regions
 
 # Ranks at most, the longest dimensions that are cut, and boxes of one operation that are offered.
 MOST_RANKS, LONGEST, OFFERED = 64, 4, 3
@@ -38,7 +38,7 @@ class Boxes:
     moved: float
 
     def shards(self, extents: Mapping[str, int]) -> list[Region] | None:
-        """The box of every rank; None where a dimension is too short for that."""
+        """The box of every rank, proved to be a partition; None where a dimension is too short for that."""
         layer, column, row = self.dims
         found = []
         for high, columns in zip(_parts(extents[layer], [*map(sum, self.layers)]), self.layers, strict=True):
@@ -47,6 +47,7 @@ class Boxes:
                     spans = {**{name: (0, extent) for name, extent in extents.items()}, layer: high, column: wide}
                     low, top = zip(*{**spans, row: deep}.values(), strict=True)
                     found.append(Box(low, top).region())
+        prove_regions(found, Box.of_shape(tuple(extents.values())))
         return found if all(found) else None
 
 
@@ -128,8 +129,5 @@ def _evenly(count: int, parts: int) -> tuple[int, ...]:
 
 
 def _parts(extent: int, weights: Sequence[int]) -> list[tuple[int, int]]:
-    """The parts of an extent in proportion to weights. That they are a partition proves that the boxes are one."""
-    table = in_proportion(0, extent, weights, lambda index: index)
-    if not table.ascends(0, extent):
-        raise PartitionError(f"the cuts {table.cuts} do not ascend from 0 to {extent}")
-    return [*pairwise(table.cuts)]
+    """The parts of an extent in proportion to weights."""
+    return [*pairwise(in_proportion(0, extent, weights, lambda index: index).cuts)]
