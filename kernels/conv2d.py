@@ -21,8 +21,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .convolution import operands, prepare
+from .convolution.choices import GradientConfiguration
 from .convolution.configuration import ForwardConfiguration
-from .convolution.prepare import Fused, GradientConfiguration
+from .convolution.prepare import Fused
 from .convolution.problem import ConvolutionProblem
 from .errors import WrongShape, WrongValue
 from .runtime.array import DeviceArray, array, identities

@@ -308,11 +308,11 @@ def _filter_gradient_steps(
 
 def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> bool:
     """Whether cuDNN is predicted to be faster at a pass, on the GPU that an operand lies on."""
-    from .cost.cudnn import is_faster
+    from .convolution import choices
     from .cost.gpu import described_gpu
     from .runtime.device import properties
 
-    return is_faster(problem, what, described_gpu(properties(operand.get_device())))
+    return choices.left_to_cudnn(problem, what, described_gpu(properties(operand.get_device())))
 
 
 def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:

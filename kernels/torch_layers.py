@@ -166,7 +166,7 @@ def replace_convolutions(model: nn.Module, example: Any = None, *, gpu: str = "H
 
 def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, tuple[str, ...]]:
     """The passes of layers that cuDNN is predicted to be faster at in every call; a layer without any is left out."""
-    from .cost.cudnn import is_faster
+    from .convolution.choices import left_to_cudnn
     from .cost.gpu import known_gpu
     from .torch_models import convolutions
 
@@ -175,7 +175,7 @@ def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, 
     if known is None:
         raise WrongValue("no such GPU", where="replace_convolutions", expected="one the cost model knows", came=gpu)
     for met in convolutions(model, example):
-        passes: list[str] = [what for what in PASSES if is_faster(met.problem, what, known)]
+        passes: list[str] = [what for what in PASSES if left_to_cudnn(met.problem, what, known)]
         found[met.layer] = [what for what in found.get(met.layer, passes) if what in passes]
     return {layer: tuple(passes) for layer, passes in found.items() if passes}
 

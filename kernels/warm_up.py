@@ -88,7 +88,7 @@ def _is_model(plan: Any) -> bool:
 
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
-    from .cost.cudnn import is_faster
+    from .convolution.choices import left_to_cudnn
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
@@ -101,7 +101,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     found = convolutions(model, example, GroupedConv2d)
     for problem, biased in dict.fromkeys((met.problem, met.layer.bias is not None) for met in found):
         for what in passes:
-            if not is_faster(problem, what, gpu):
+            if not left_to_cudnn(problem, what, gpu):
                 yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:

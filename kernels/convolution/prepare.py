@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import WrongLayout, WrongValue
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
-from . import direct, forward_walk, input_gradient, launch, weight_gradient, wide, wide_forward, wide_weight_gradient
+from . import (
+    choices,
+    direct,
+    forward_walk,
+    input_gradient,
+    launch,
+    weight_gradient,
+    wide,
+    wide_forward,
+    wide_weight_gradient,
+)
+from .choices import GradientConfiguration
 from .configuration import ForwardConfiguration, footprint
 from .launch import Rows, Taps, View, uncrowded
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
-from .paired_weight_gradient_configuration import PairedWeightGradient
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
@@ -29,7 +39,6 @@ if TYPE_CHECKING:
     from ..cost.gpu import Gpu
     from ..runtime.module import Prepared
 
-GradientConfiguration = WeightGradientConfiguration | PairedWeightGradient | WideWeightGradient
 REMEMBERED = 1024
 ACTIVATIONS = ("relu", "silu", "gelu", "hardswish")
 
@@ -170,12 +179,9 @@ def workspace_bytes(problem: ConvolutionProblem, configuration: GradientConfigur
 @functools.lru_cache(maxsize=4096)
 def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> GradientConfiguration:
     """The configuration for these operands: the predicted best, or the plain one for what cannot be fetched."""
-    from ..cost import depthwise
-
     where = "conv2d_weight_gradient"
     if fetchable(view(x, "x", where), view(dy, "dy", where)):
-        cut = wide.gradient_cut(problem, _gpu(x.device))
-        return cut or depthwise.choose(problem, _gpu(x.device))
+        return choices.gradient_cut(problem, _gpu(x.device))
     return shared_weight_gradient_choice(problem, x, dy)
 
 
@@ -243,7 +249,7 @@ def wide_cuts(
     problem: ConvolutionProblem, what: wide.Walked, device: int, fused: Fused, source: View, *others: View | None
 ) -> wide.Cuts:
     """The sweeps of a pass where the kernels of wide groups make it, with these operands; else none."""
-    found = wide.cuts(problem, what, _gpu(device), any(fused.flags.values()))
+    found = choices.sweeps(problem, what, _gpu(device), any(fused.flags.values()))
     return found if found and fetchable(source, *others) and wide.reaches(source, *others) else ()
 
 
@@ -274,9 +280,7 @@ def by_warpgroups(
 
 def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
     """What the cost model takes for a pass on a device."""
-    from ..cost.model import choose
-
-    return choose(problem, what, _gpu(device))
+    return choices.cut(problem, what, _gpu(device))
 
 
 def _gpu(device: int) -> Gpu:

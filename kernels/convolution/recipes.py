@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import WrongValue
 from ..runtime.compiler import Recipe
-from . import direct, forward, forward_walk, input_gradient, weight_gradient, wide
+from . import choices, direct, forward, forward_walk, input_gradient, weight_gradient, wide
 from .configuration import ForwardConfiguration, trades
 from .launch import Walk
-from .paired_weight_gradient_configuration import PairedWeightGradient
 from .problem import ConvolutionProblem
-from .weight_gradient_configuration import WeightGradientConfiguration
+from .wide_weight_gradient import WideWeightGradient
 
 if TYPE_CHECKING:
     from ..cost.gpu import Gpu
@@ -37,9 +36,11 @@ def direct_recipe(problem: ConvolutionProblem, flags: Mapping[str, Any]) -> Reci
 
 
 def weight_gradient_recipes(
-    problem: ConvolutionProblem, choice: WeightGradientConfiguration | PairedWeightGradient, partial: bool = False
+    problem: ConvolutionProblem, choice: choices.GradientConfiguration, partial: bool = False
 ) -> list[Recipe]:
     """The one kernel of a weight gradient; or the one that leaves partial sums and the one that adds them."""
+    if isinstance(choice, WideWeightGradient):
+        return wide.gradient_recipes(problem, choice, partial)
     source = weight_gradient.source(problem, choice)
     return [Recipe(name, source) for name in weight_gradient.kernel_names(choice, partial)]
 
@@ -49,22 +50,17 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
 
     `flags` say what is fused into a forward pass: scale, bias, residual (bool), activation (name).
     """
-    from ..cost import depthwise
-    from ..cost.model import choose
-
     if what == "weight_gradient":
-        if wide_cut := wide.gradient_cut(problem, gpu):
-            return wide.gradient_recipes(problem, wide_cut, partial=False)
-        return weight_gradient_recipes(problem, depthwise.choose(problem, gpu))
+        return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     given = dict(flags or {})
-    if found := wide.cuts(problem, what, gpu, any(given.values())):
+    if found := choices.sweeps(problem, what, gpu, any(given.values())):
         return [wide.recipe(part, cut, given) for part, cut in found]
     walked = walk(problem, what)
     if what == "input_gradient":
         given = {"transposed": True}
-    cut = choose(walked.problem, what, gpu)
+    cut = choices.cut(walked.problem, what, gpu)
     if cut is None:
         return [direct_recipe(problem, given)]
     return [forward_recipe(walked.problem, cut, {**given, "taps": walked.taps})]

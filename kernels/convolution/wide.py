@@ -5,8 +5,9 @@ Everything here is for channels-last tensors that the copy engine takes, on a GP
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..cost import wide_times
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 Walked = Literal["forward", "input_gradient"]
 Cuts = tuple[tuple[Part, WideConfiguration], ...]
+Way = tuple[int, tuple[WideConfiguration, ...]]  # which of `ways`, and the cut of each of its sweeps
 FEATURE = "a"  # of sm_90: warpgroup products are of that very architecture
 REACH = 2**32  # elements that a block addresses from its first row
 
@@ -32,34 +34,47 @@ def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
     return not problem.narrow and problem.octets and gpu.warpgroup_products
 
 
-@lru_cache(maxsize=4096)
 def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = False) -> Cuts:
     """The sweeps of a pass, each with its cut: which was fastest, else is guessed to be. None where one has none.
 
     `fused`: something is done with the sums before they leave.
     """
-    if not takes(problem, gpu):
-        return ()
-    if measured := _measured(problem, what, gpu, fused):
-        return measured
-    found = [_cut(way, gpu, fused) for way in ways(problem, what)]
-    return min(filter(None, found), key=lambda cuts: _seconds(cuts, gpu), default=())
+    return sweeps(problem, what, way(problem, what, gpu, fused)) if takes(problem, gpu) else ()
 
 
-def _measured(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Cuts:
-    """The sweeps as they were measured to be fastest, of those that are legal."""
+def sweeps(problem: ConvolutionProblem, what: Walked, chosen: Way | None) -> Cuts:
+    """The sweeps of a way, each with its cut; none where there is no way."""
+    return _dealt(ways(problem, what), chosen) if chosen else ()
+
+
+@lru_cache(maxsize=4096)
+def way(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Way | None:
+    """Which of `ways` a pass goes, and the cut of each of its sweeps: as it was fastest, else is guessed to be."""
     found = ways(problem, what)
-    for timed in wide_times.timed(problem, what) if gpu.tuned else ():
-        sweeps = tuple((part, WideConfiguration(*cut)) for part, cut in zip(found[timed.way], timed.cuts, strict=True))
-        if all(wide_forward.legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in sweeps):
-            return sweeps
-    return ()
+    measured = wide_times.timed(problem, what) if gpu.tuned else ()
+    known = ((timed.way, tuple(WideConfiguration(*cut) for cut in timed.cuts)) for timed in measured)
+    legal = (chosen for chosen in known if _legal(_dealt(found, chosen), gpu, fused))
+    return next(legal, None) or _guessed_way(found, gpu, fused)
 
 
-def _cut(way: tuple[Part, ...], gpu: Gpu, fused: bool) -> Cuts:
-    """Sweeps with the cuts that are guessed to be fastest; none where one of them has none."""
-    found = [(part, wide_candidates.configurations(part.sweep, gpu, fused)) for part in way]
-    return tuple((part, options[0]) for part, options in found) if all(options for _, options in found) else ()
+def _guessed_way(found: Sequence[tuple[Part, ...]], gpu: Gpu, fused: bool) -> Way | None:
+    guessed = ((number, _guessed_cuts(parts, gpu, fused)) for number, parts in enumerate(found))
+    return min(filter(itemgetter(1), guessed), key=lambda chosen: _seconds(_dealt(found, chosen), gpu), default=None)
+
+
+def _dealt(found: Sequence[tuple[Part, ...]], chosen: Way) -> Cuts:
+    number, cuts = chosen
+    return tuple(zip(found[number], cuts, strict=True))
+
+
+def _legal(found: Cuts, gpu: Gpu, fused: bool) -> bool:
+    return all(wide_forward.legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in found)
+
+
+def _guessed_cuts(parts: tuple[Part, ...], gpu: Gpu, fused: bool) -> tuple[WideConfiguration, ...]:
+    """The cuts of sweeps that are guessed to be fastest; none where one of them has none."""
+    found = [wide_candidates.configurations(part.sweep, gpu, fused) for part in parts]
+    return tuple(options[0] for options in found) if all(found) else ()
 
 
 def _seconds(found: Cuts, gpu: Gpu) -> float:

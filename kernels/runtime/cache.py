@@ -1,4 +1,4 @@
-"""Compiled kernels kept on disk, shared by any number of processes.
+"""Compiled kernels and what was chosen, kept on disk, shared by any number of processes.
 
 An entry is one file named by its key: a magic number, the SHA-256 of the rest, the length of a JSON head, the head, the
 image. It is written to a temporary file and renamed, so a reader sees all of it or nothing; an entry whose digest is
@@ -8,6 +8,7 @@ wrong is removed and made again. What cannot be written is not cached, and said 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 
 VARIABLE = "TAPESTRY_CACHE"
 LIMIT = 1 << 30  # bytes of entries kept by default
+UNSEEN = 64  # a process puts this part of the limit before it counts again what is there
 _MAGIC = b"TAPESTRY"
 _SUFFIX = ".kernel"
 _STALE_S = 3600  # a temporary file this old was left by a process that died
@@ -54,12 +56,19 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+@functools.cache
+def at(folder: Path | None) -> Cache | None:
+    """The cache in a directory, or none where there is no directory: one for all who ask, so that it complains once."""
+    return None if folder is None else Cache(folder)
+
+
 class Cache:
     """The entries of one directory. Every method is safe with other threads and processes in the same directory."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
         self._complained = False
+        self._unseen = limit  # bytes put since it was last counted what is there: much, as others have put theirs
 
     def get(self, key: str) -> Record | None:
         """The entry of a key, or None. An entry that does not read back is removed."""
@@ -80,8 +89,12 @@ class Cache:
         """Keep an entry, and evict the least recently used beyond the limit. Failing that, warn once and go on."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(self._path(key), _pack(record))
-            self._evict()
+            data = _pack(record)
+            self._write(self._path(key), data)
+            self._unseen += len(data)
+            if self._unseen > self.limit // UNSEEN:
+                self._evict()
+                self._unseen = 0
         except OSError as error:
             self._complain(error)
 

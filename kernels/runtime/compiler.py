@@ -8,14 +8,13 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import CompileError, WrongValue
 from .architecture import architecture
 from .binary import Entry, entries
 from .bindings import nvrtc
-from .cache import Cache, Record, directory
+from .cache import Cache, Record, at, directory
 from .diagnostics import describe
 from .headers import package_headers, reachable
 from .report import Resources, read_report
@@ -109,7 +108,7 @@ class Recipe:
     def compile(self, arch: str = "sm_90", build: Build | None = None) -> Compiled:
         """Compile it, by a compiler that is not this process's own where one is given, or find it in the cache."""
         if build is not None:
-            return compile_beside(self, arch, _cache(directory()), build)
+            return compile_beside(self, arch, at(directory()), build)
         return compile_source(self.source, name=self.name, arch=self.target(arch), options=self.options)
 
 
@@ -133,7 +132,7 @@ def compile_source(
     known = (name, arch, tuple(options), source, tuple(headers.items()) if headers else None)
     found = _memory.get(known)
     if found is None:
-        found = _remember(known, _cached(_request(source, name, arch, headers, options), _cache(directory()), here))
+        found = _remember(known, _cached(_request(source, name, arch, headers, options), at(directory()), here))
     return found
 
 
@@ -155,7 +154,7 @@ def is_cached(recipe: Recipe, arch: str) -> bool:
     target = recipe.target(arch)
     if (recipe.name, target, recipe.options, recipe.source, None) in _memory:
         return True
-    cache = _cache(directory())
+    cache = at(directory())
     key = _request(recipe.source, recipe.name, target, None, recipe.options).key
     return cache is not None and cache.get(key) is not None
 
@@ -273,11 +272,6 @@ def _cached(request: Request, cache: Cache | None, build: Build) -> Compiled:
     return Compiled(request.name, entry, request.arch, record.image, record.head["log"], request.key)
 
 
-@functools.cache
-def _cache(folder: Path | None) -> Cache | None:
-    return None if folder is None else Cache(folder)
-
-
 def _compile(request: Request, build: Build) -> Compiled:
     made = build(request)
     if made.error:
@@ -317,4 +311,4 @@ def forget() -> None:
     """Drop what this process remembers (tests; nothing on disk is touched)."""
     with _lock:
         _memory.clear()
-        _cache.cache_clear()
+        at.cache_clear()

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from torch import Tensor, fx, nn
 
 from tapestry.kernels import torch_calls
+from tapestry.kernels.convolution import choices
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
-from tapestry.kernels.cost import cudnn
 from tapestry.kernels.cost.gpu import known_gpu
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime import background, parallel
@@ -401,7 +401,7 @@ def test_autocast_says_in_which_type() -> None:
 def test_warming_up_a_model_compiles_what_its_layers_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Recipe] = []
     monkeypatch.setattr(parallel, "compile_all", lambda wanted, arch, jobs, note: asked.extend(wanted) or [])
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: (problem.groups, what) == (16, "forward"))
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: (problem.groups, what) == (16, "forward"))
     model, gpu = Layers().bfloat16(), known_gpu("H200")
     replace_convolutions(model)
     x = torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16)
@@ -434,7 +434,7 @@ def test_in_the_background_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 def test_layers_that_cudnn_is_faster_at_are_left_to_it_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     always = {16: PASSES, 2: ("weight_gradient",)}
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what in always[problem.groups])
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: what in always[problem.groups])
     model = Layers().bfloat16()
     report = replace_convolutions(model, torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16))
     assert report.taken == ("grouped",)

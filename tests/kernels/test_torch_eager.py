@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels import torch_autograd, torch_calls, torch_layers, torch_library, torch_operators
-from tapestry.kernels.convolution import prepare, recipes, weight_gradient
+from tapestry.kernels.convolution import choices, prepare, recipes, weight_gradient
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
-from tapestry.kernels.cost import cudnn
 from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.background import Coming
@@ -331,7 +330,7 @@ def test_both_gradients_are_one_call(launches: Launches, monkeypatch: pytest.Mon
     assert (len(launches.prepared), len(launches.ran)) == (4, 6)
     torch_calls.gradients(x, dy.contiguous(memory_format=torch.contiguous_format), w, PLAIN, torch.float32)
     assert len(launches.ran) == 8
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what == "input_gradient")
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: what == "input_gradient")
     dx, dw = torch_calls.gradients(x, dy, w, PLAIN, torch.bfloat16)
     torch.testing.assert_close(dx, torch_library.input_gradient(dy, w, x.shape, *PLAIN))
     assert (len(launches.ran), dw.dtype) == (9, torch.bfloat16)
@@ -387,7 +386,7 @@ def test_a_layer_is_the_function_of_its_settings(computed: list[str], monkeypatc
 def test_a_pass_that_cudnn_is_faster_at_is_left_to_it(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, bias = (t.to(torch.bfloat16) for t in layer())
     left: set[str] = set()
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what in left)
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: what in left)
     monkeypatch.setattr(torch_calls, "_plans", {})
     left |= {"forward", "weight_gradient"}
     y = torch_calls.forward(x, w, bias, PLAIN)

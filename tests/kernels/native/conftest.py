@@ -10,8 +10,7 @@ import pytest
 from torch import Tensor, nn
 
 from tapestry.kernels import torch_autograd, torch_calls, torch_extension, torch_native
-from tapestry.kernels.convolution import prepare
-from tapestry.kernels.cost import cudnn
+from tapestry.kernels.convolution import choices, prepare
 from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import identities
 
@@ -34,7 +33,7 @@ def driver(extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(torch_calls, "array", described)
     monkeypatch.setattr(torch_calls, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(device, "properties", lambda number: H200)
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: False)
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: False)
     monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
     monkeypatch.setattr(torch_calls, "_plans", {})
     for name in ("forward", "input_gradient", "weight_gradient"):

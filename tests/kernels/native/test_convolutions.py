@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tapestry.kernels import torch_calls, torch_native
-from tapestry.kernels.cost import cudnn
+from tapestry.kernels.convolution import choices
 from tapestry.kernels.torch import conv2d
 
 from .driver import CONTEXT, STREAM, Driver
@@ -254,9 +254,9 @@ def test_settings_of_a_layer_and_of_the_function(driver: Driver) -> None:
 
 def test_passes_left_to_cudnn_stay_there(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     conv, (x, dy) = layer(), operands()
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what == "input_gradient")
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: what == "input_gradient")
     both_ways(driver, conv, x.requires_grad_(), dy, native=1)
-    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: True)
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: True)
     monkeypatch.setattr(torch_calls, "_plans", {})
     torch_native.forget()
     both_ways(driver, conv, x, dy, native=0)
