@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 # A plan that unfolds to more than this is no plan but an attack, or a slip of an editor.
 MOST_BYTES = 1 << 28
@@ -42,15 +44,17 @@ def _joined(split: Split, step: list[int], times: int) -> Any:
 def fold(items: list[Any]) -> list[Any]:
     """The list with its repeated stretches folded; `unfold` undoes it exactly."""
     splits = [_split(item) for item in items]
-    periods = _periods([texts for texts, _ in splits])
+    runs = _runs(splits)
     folded: list[Any] = []
     k = 0
     while k < len(items):
         period, count = max(
-            ((p, _count(splits, k, p)) for p in periods),
+            ((run.period, run.count(k)) for run in runs),
             key=lambda found: (found[0] * found[1], -found[0]),
             default=(1, 1),
         )
+        if count >= 3:
+            count = _count(splits, k, period)  # what the sums below say of it, number by number
         if count < 3 or period * (count - 1) < 4:
             folded.append(_literal(items[k]))
             k += 1
@@ -112,9 +116,62 @@ def _checked(item: dict[str, Any]) -> _Stretch:
     return _Stretch(count, splits, steps)
 
 
-def _periods(texts: list[tuple[str, ...]]) -> list[int]:
+def _runs(splits: list[Split]) -> list[_Run]:
+    """Of the commonest distances between items of equal text, what repeats at them."""
+    named: dict[tuple[str, ...], int] = {}
+    texts = np.array([named.setdefault(texts, len(named)) for texts, _ in splits], dtype=np.int64)
+    sums = _sums([numbers for _, numbers in splits])
+    return [_Run.of(period, texts, sums) for period in _periods(texts.tolist())]
+
+
+def _sums(numbers: list[tuple[int, ...]]) -> NDArray[np.uint64]:
+    """Of each item's numbers a sum with fixed factors modulo 2^64: items whose numbers grow by the same amounts have
+    sums that grow by the same.
+    """
+    counts = np.array([len(some) for some in numbers], dtype=np.int64)
+    factors = np.random.default_rng(0).integers(1 << 63, size=counts.max(initial=0), dtype=np.uint64) | np.uint64(1)
+    flat = np.fromiter((number for some in numbers for number in some), dtype=np.uint64, count=int(counts.sum()))
+    ends = np.cumsum(counts)
+    places = np.arange(len(flat)) - np.repeat(ends - counts, counts)
+    total = np.concatenate(([np.uint64(0)], np.cumsum(flat * factors[places], dtype=np.uint64)))
+    found: NDArray[np.uint64] = total[ends] - total[ends - counts]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What repeats at a distance. ``alike``: by item how many from it on have the text of the one a period later;
+    ``growing``: how many from it on grow by what the one a period later grows by.
+    """
+
+    period: int
+    alike: list[int]
+    growing: list[int]
+
+    @classmethod
+    def of(cls, period: int, texts: NDArray[np.int64], sums: NDArray[np.uint64]) -> _Run:
+        alike, grown = texts[:-period] == texts[period:], sums[period:] - sums[:-period]
+        growing = alike[:-period] & alike[period:] & (grown[:-period] == grown[period:])
+        return cls(period, _lengths(alike), _lengths(growing))
+
+    def count(self, start: int) -> int:
+        """How many periods from an item on repeat with constant increments: no fewer than do, and hardly ever more."""
+        if start >= len(self.alike) or self.alike[start] < self.period:
+            return 1
+        return 2 + (self.growing[start] // self.period if start < len(self.growing) else 0)
+
+
+def _lengths(hold: NDArray[np.bool_]) -> list[int]:
+    """By place how many from it on hold without a break."""
+    places = np.arange(len(hold))
+    breaks = np.where(hold, len(hold), places)
+    found: list[int] = (np.minimum.accumulate(breaks[::-1])[::-1] - places).tolist()
+    return found
+
+
+def _periods(texts: list[int]) -> list[int]:
     """Distances between items of equal text, the commonest first, at most 8."""
-    last: dict[tuple[str, ...], int] = {}
+    last: dict[int, int] = {}
     votes: dict[int, int] = {}
     for k, text in enumerate(texts):
         if text in last:
