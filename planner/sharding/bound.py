@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod, sqrt
 
 import numpy as np
@@ -169,7 +170,8 @@ def _weighed(works: Sequence[_Work], weights: Floats) -> Floats:
             links[id(cost)] = np.array([cost.link(weight) for weight in weights.tolist()])
             if triangles:
                 sloped_links[id(cost)] = np.array([cost.sloped_link(weight) for weight in weights.tolist()])
-        chains.append(_longest([weights * work.starts, *(chains[k] for k in work.before)]) + links[id(cost)])
+        begun = [weights * work.starts] if work.starts or not work.before else []
+        chains.append(_longest([*begun, *(chains[k] for k in work.before)]) + links[id(cost)])
         denser = work.slopes.items() if triangles else ()
         before = {axis: [sloped[k].get(at, nothing) for k, at in where] for axis, where in denser}
         sloped.append({axis: _longest([nothing, *some]) + sloped_links[id(cost)] for axis, some in before.items()})
@@ -179,7 +181,7 @@ def _weighed(works: Sequence[_Work], weights: Floats) -> Floats:
 
 def _longest(some: Sequence[Floats]) -> Floats:
     """By weight."""
-    return some[0] if len(some) == 1 else np.maximum.reduce(some)
+    return reduce(np.maximum, some)  # of two or three, which most are, sooner than of an array of them
 
 
 def _costs(program: Program, kinds: Sequence[Kind]) -> dict[str, _Cost]:
