@@ -23,6 +23,7 @@ from .cuttings import Cutting, Equal, HeldFirst, ReadFirst, SentFirst, carried, 
 from .found import Found
 from .question import Question
 from .sketch import sketched
+from .whole import whole_again
 
 # Lowered operations in all trials together, and trials at most, or waits that are looked at.
 EFFORT, TRIALS = 1500, 40
@@ -119,7 +120,7 @@ class PieceSearch:
                 first, lambda state, site: chain(self._ways(state, site), self._deeper(state, site))
             )
             best = min(best, deeper, key=lambda state: state.seconds)
-        return self._scheduled(best).found if best.cuttings else found
+        return whole_again(question, self._scheduled(best).found) if best.cuttings else found
 
     def _improved(self, best: _State, ways: _Ways) -> _State:
         """Site after site, as long as that makes it shorter."""

@@ -30,6 +30,7 @@ from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
 from .rows import as_one_row, beside
+from .shifted import shifted
 from .unsolved import shortest, unsolved
 from .views import other_views
 from .waiting import waiting_less
@@ -135,6 +136,7 @@ class Search:
                     # What waits less may have less to hide.
                     if other.least_s < HOPE * start.least_s and promising(other, best):
                         best = min(best, self.in_pieces(other), key=lambda found: found.makespan_s)
+            best = shifted(self, best)
         return best
 
     def in_pieces(self, found: Found) -> Found:

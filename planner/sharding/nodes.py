@@ -294,11 +294,11 @@ def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) 
         if all(_fits(tensor, cuts, table.mesh)):
             homes.setdefault(layout, _label(tensor, cuts))
     for layout in wanted:
-        homes.setdefault(_resting(layout, table, single), "as needed")
+        homes.setdefault(resting(layout, table, single), "as needed")
     return homes
 
 
-def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
+def resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
     """A layout to rest in that serves a needed one: what nobody needs is given to the last rank.
 
     With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone, or where that

@@ -13,6 +13,8 @@ from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.cli.plan_text import plan_text
 from tapestry.planner.format import Transfer
 from tapestry.planner.machine import Machine
+from tapestry.planner.search import pieces as pieces_of_search
+from tapestry.planner.search import search
 from tapestry.program import Pin, Program
 
 from .test_rivals import bound
@@ -129,3 +131,14 @@ def test_pieces_hide_nothing_where_a_device_does_one_thing_at_a_time() -> None:
 def test_the_same_pieces_every_time() -> None:
     program, machine = product.bind(m=8192, k=8192, n=8192), load_machine(DESCRIBED)
     assert planned(program, machine, (8,)).to_json() == planned(program, machine, (8,)).to_json()
+
+
+def test_pieces_that_hide_nothing_are_put_together_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks are cut alike, and the first alone waits for what its pieces hide."""
+    program = bound("convnet", "forward", n=1, y=2048, x=2048)
+    monkeypatch.setattr(search, "shifted", lambda _, found: found)
+    again = planned(program, load_machine(DESCRIBED), (4,))
+    monkeypatch.setattr(pieces_of_search, "whole_again", lambda _, found: found)
+    alike = planned(program, load_machine(DESCRIBED), (4,))
+    assert seconds(again) < seconds(alike)
+    assert sum(pieces(again).values()) < sum(pieces(alike).values())
