@@ -128,7 +128,7 @@ class Search:
             # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
             few = self.question.toil <= FEW
             self.seen += hiding(self, best) if few else []
-            for other in sorted(self.seen, key=lambda found: found.least_s)[: STARTS if few else 1]:
+            for other in sorted(self.seen, key=lambda found: found.least_s + found.makespan_s)[: STARTS if few else 1]:
                 if promising(other, best) and not self.question.clock.up:
                     full = few and other.least_s < HOPE * best.makespan_s
                     start = self.refined(other, LATER // self.question.toil) if full else other
