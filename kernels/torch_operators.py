@@ -9,7 +9,8 @@ The filter of a convolution in f16 or bf16 may be of f32; so is its gradient the
 Below autograd, and so in the graphs of torch.compile, a convolution is `grouped_conv2d_lowered`, and both its
 gradients are `grouped_conv2d_gradients`. Such a graph is the host's work more than the GPU's, and these take less of
 it: two numbers say how the filter is moved, and an f32 filter is brought to the type of x within the call, as its
-gradient is written in f32, where a graph would launch a kernel for each.
+gradient is written in f32, where a graph would launch a kernel for each. The first of the two gives the filter as it
+was brought there, too, and the other one takes it; of no elements, it says that there is none.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ _LIBRARY = _torch.library.Library("tapestry", "DEF")
 _LIBRARY.define(f"grouped_conv2d(Tensor x, Tensor w, Tensor? bias, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_input_gradient(Tensor dy, Tensor w, SymInt[4] shape, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_weight_gradient(Tensor x, Tensor dy, SymInt[4] shape, {_STEPS}) -> Tensor")
-_LIBRARY.define("grouped_conv2d_lowered(Tensor x, Tensor w, Tensor? bias, int moved, int groups) -> Tensor")
-_LIBRARY.define("grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, int moved, int groups) -> (Tensor, Tensor)")
+_LIBRARY.define("grouped_conv2d_lowered(Tensor x, Tensor w, Tensor? bias, int moved, int groups) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    "grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, Tensor taps, int moved, int groups) -> (Tensor, Tensor)"
+)
 
 recorded: list[Recorded] = []  # the operators that have derivatives
 forward = torch.ops.tapestry.grouped_conv2d
@@ -71,12 +74,26 @@ def _narrower(x: Tensor, w: Tensor) -> bool:
     return w.dtype is torch.float32 and x.dtype in DTYPES
 
 
-def _on_cuda(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    dtype = x.dtype
+def _lowered_filter(x: Tensor, w: Tensor) -> Tensor:
+    """w in the type of x, where it is to be brought there; else a tensor of no elements."""
+    return w.to(x.dtype) if _narrower(x, w) else x.new_empty(0)
+
+
+def _taps(x: Tensor, w: Tensor, lowered_filter: Tensor) -> Tensor:
+    """What is multiplied with: w, or as it was brought to the type of x."""
+    if lowered_filter.numel():
+        return lowered_filter
+    return w.to(x.dtype) if _narrower(x, w) else w
+
+
+def _on_cuda(
+    x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, lowered_filter: Tensor | None = None
+) -> Tensor:
     if not _narrower(x, w):
         return torch_calls.forward(x, w, bias, geometry)
-    plan = torch_calls.planned(x, w, geometry, dtype)
-    return torch_calls.forward(x, w.to(dtype), bias, geometry, plan)
+    plan = torch_calls.planned(x, w, geometry, x.dtype)
+    taps = w.to(x.dtype) if lowered_filter is None else lowered_filter
+    return torch_calls.forward(x, taps, bias, geometry, plan)
 
 
 def _cuda_input_gradient(
@@ -91,20 +108,21 @@ def _cuda_weight_gradient(
     return torch_calls.filter_gradient(x, dy, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
-def lowered_forward(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
+def lowered_forward(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> tuple[Tensor, Tensor]:
     """`grouped_conv2d_lowered`, where the extension does not know a call of it."""
     torch_native.take_over()
-    return _on_cuda(x, w, bias, unpacked(moved, groups))
+    taps = _lowered_filter(x, w)
+    return _on_cuda(x, w, bias, unpacked(moved, groups), taps), taps
 
 
-def lowered_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+def lowered_gradients(x: Tensor, dy: Tensor, w: Tensor, taps: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
     """`grouped_conv2d_gradients`, likewise."""
     torch_native.take_over()
     geometry, dtype = unpacked(moved, groups), x.dtype
     if not _narrower(x, w):
         return torch_calls.gradients(x, dy, w, geometry, dtype)
     plan = torch_calls.planned(x, w, geometry, dtype)
-    return torch_calls.gradients(x, dy, w.to(dtype), geometry, w.dtype, plan)
+    return torch_calls.gradients(x, dy, _taps(x, w, taps), geometry, w.dtype, plan)
 
 
 # On CPUs.
@@ -120,13 +138,12 @@ def _on_cpu(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     return torch_library.forward(x, w.to(x.dtype) if _narrower(x, w) else w, bias, *geometry)
 
 
-def _cpu_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
-    return _on_cpu(x, w, bias, unpacked(moved, groups))
+def _cpu_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+    return _on_cpu(x, w, bias, unpacked(moved, groups)), _lowered_filter(x, w)
 
 
-def _cpu_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
-    taps = w.to(x.dtype) if _narrower(x, w) else w
-    dx, dw = torch_library.gradients(x, dy, taps, *unpacked(moved, groups))
+def _cpu_gradients(x: Tensor, dy: Tensor, w: Tensor, taps: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+    dx, dw = torch_library.gradients(x, dy, _taps(x, w, taps), *unpacked(moved, groups))
     return dx, dw.to(w.dtype)
 
 
@@ -153,8 +170,14 @@ def output_like(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Int
     return empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
 
 
-def _fake_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:  # noqa: ARG001
-    return output_like(x, w, *unpacked(moved, groups))
+def _fake_lowered(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,  # noqa: ARG001
+    moved: int,
+    groups: int,
+) -> tuple[Tensor, Tensor]:
+    return output_like(x, w, *unpacked(moved, groups)), _lowered_filter(x, w)
 
 
 def _fake_gradient(first: Tensor, _second: Tensor, shape: Ints, *_steps: Any) -> Tensor:
@@ -168,20 +191,25 @@ def _fake_gradients(x: Tensor, dy: Tensor, w: Tensor, *_steps: Any) -> tuple[Ten
 # Gradients. The three operators are each other's derivatives: the convolution is linear in x and in w.
 
 
-def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, Tensor]) -> None:
     x, w, bias, *ctx.steps = inputs
-    ctx.save_for_backward(x, w)
+    if isinstance(output, Tensor):
+        ctx.save_for_backward(x, w)
+    else:
+        _, taps = output
+        ctx.mark_non_differentiable(taps)
+        ctx.save_for_backward(x, w, taps)
     ctx.bias_dtype = None if bias is None else bias.dtype
 
 
-def _forward_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    x, w = ctx.saved_tensors
+def _forward_gradient(ctx: Any, dy: Tensor, _of_taps: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    x, w, *lowered_filter = ctx.saved_tensors
     to_x, to_w, to_bias = ctx.needs_input_grad[:3]
     db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
     *moved, groups = ctx.steps
-    number = packed(*map(tuple, moved))
-    if to_x and to_w and not torch.is_grad_enabled() and number is not None:
-        return *gradients(x, dy, w, number, groups), db, None, None, None, None
+    if to_x and to_w and not torch.is_grad_enabled() and lowered_filter:
+        number = packed(*map(tuple, moved))
+        return *gradients(x, dy, w, lowered_filter[0], number, groups), db, None, None, None, None
     taps = w.to(x.dtype) if _narrower(x, w) else w
     dx = input_gradient(dy, taps, x.shape, *ctx.steps) if to_x else None
     dw = weight_gradient(x, dy, w.shape, *ctx.steps).to(w.dtype) if to_w else None
@@ -210,7 +238,9 @@ def _gradient_of_weight_gradient(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, 
 def _below_autograd(
     keys: Any, x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Any:
-    """The lowered operator; the same one where what is asked for takes more than its number holds."""
+    """The lowered operator, whose second result is for the gradient alone; the same operator where what is asked for
+    takes more than its number holds.
+    """
     number = packed(tuple(stride), tuple(padding), tuple(dilation))
     if number is None:
         return forward.default.redispatch(keys, x, w, bias, stride, padding, dilation, groups)

@@ -37,10 +37,19 @@ class _Below:
         return getattr(self._operator, name)
 
 
+def _first_of(kernel: Kernel) -> Kernel:
+    def first(keys: Any, *given: Any) -> Any:
+        result = kernel(keys, *given)
+        return result[0] if isinstance(result, tuple) else result
+
+    return first
+
+
 class Recorded:
     """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them.
 
-    `below` is called, as `OpOverload.redispatch` is, for what is to be below autograd in the operator's place.
+    `below` is called, as `OpOverload.redispatch` is, for what is to be below autograd in the operator's place. Of a
+    tuple that it gives the first is the operator's result, and all of it is what `save` is told.
     """
 
     def __init__(
@@ -56,7 +65,8 @@ class Recorded:
         library.impl(name, on_cuda, "CUDA")
         operator = getattr(torch.ops.tapestry, name).default
         seen: Any = _Below(operator, below) if below else operator
-        self.kernel: Kernel = make_autograd_impl(seen, Info(backward, save))
+        made: Kernel = make_autograd_impl(seen, Info(backward, save))
+        self.kernel = _first_of(made) if below else made
         library.impl(name, self.kernel, "Autograd", with_keyset=True)
 
     def only_if_needed(self, plain: Callable[..., bool]) -> None:

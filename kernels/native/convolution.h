@@ -179,32 +179,35 @@ PyObject* convolve(PyObject*, PyObject* const* given, Py_ssize_t count) {
 
 // -- the operators in graphs of torch.compile -------------------------------------------------------------------------
 
-Tensor lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t moved, int64_t groups) {
+using Two = std::tuple<Tensor, Tensor>;
+
+// And the filter as it was brought to the type of x, of no elements where it was of that.
+Two lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t moved, int64_t groups) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto dtype = x.scalar_type();
-  Tensor made;
   if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
-    if (const auto call = known_forward(x, w, bias, dtype, moved, groups))
-      made = forward_of(*call, x, lowered_to(w, dtype), bias);
-  if (made.defined()) return made;
+    if (const auto call = known_forward(x, w, bias, dtype, moved, groups)) {
+      const Tensor taps = lowered_to(w, dtype), made = forward_of(*call, x, taps, bias);
+      if (made.defined()) return {made, taps.is_same(w) ? at::empty({0}, x.options()) : taps};
+    }
   const py::gil_scoped_acquire gil;
-  return unwrapped(asked(served.forward, {wrapped(x), wrapped(w), wrapped(bias.value_or(Tensor())),
-                                          PyLong_FromLongLong(moved), PyLong_FromLongLong(groups)})
-                       .ptr());
+  const auto made = pair_of(asked(served.forward, {wrapped(x), wrapped(w), wrapped(bias.value_or(Tensor())),
+                                                   PyLong_FromLongLong(moved), PyLong_FromLongLong(groups)}));
+  return {made.x, made.w};
 }
 
-std::tuple<Tensor, Tensor> gradients(const Tensor& x, const Tensor& dy, const Tensor& w, int64_t moved,
-                                     int64_t groups) {
+// `taps` is what `lowered` gave.
+Two gradients(const Tensor& x, const Tensor& dy, const Tensor& w, const Tensor& taps, int64_t moved, int64_t groups) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto dtype = x.scalar_type();
   Gradients made;
   if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
     if (const auto call = known_gradients(x, dy, w, dtype, w.scalar_type(), moved, groups))
-      made = gradients_of(*call, x, dy, lowered_to(w, dtype));
+      made = gradients_of(*call, x, dy, taps.numel() ? taps : lowered_to(w, dtype));
   if (!made.x.defined()) {
     const py::gil_scoped_acquire gil;
-    made = pair_of(asked(served.gradients, {wrapped(x), wrapped(dy), wrapped(w), PyLong_FromLongLong(moved),
-                                            PyLong_FromLongLong(groups)}));
+    made = pair_of(asked(served.gradients, {wrapped(x), wrapped(dy), wrapped(w), wrapped(taps),
+                                            PyLong_FromLongLong(moved), PyLong_FromLongLong(groups)}));
   }
   return {made.x, made.w};
 }

@@ -130,10 +130,29 @@ def test_both_gradients_at_once() -> None:
     ops = torch.ops.tapestry
     both, (*moved, groups) = ops.grouped_conv2d_gradients, STEPS
     number = packed(*map(tuple, moved))
-    torch.library.opcheck(both.default, (x, dy, w, number, groups), test_utils=["test_schema", "test_faketensor"])
-    dx, dw = both(x, dy, w, number, groups)
+    _, nothing = ops.grouped_conv2d_lowered(x, w, None, number, groups)
+    assert nothing.numel() == 0
+    given = (x, dy, w, nothing, number, groups)
+    torch.library.opcheck(both.default, given, test_utils=["test_schema", "test_faketensor"])
+    dx, dw = both(*given)
     torch.testing.assert_close(dx, ops.grouped_conv2d_input_gradient(dy, w, x.shape, *STEPS))
     torch.testing.assert_close(dw, ops.grouped_conv2d_weight_gradient(x, dy, w.shape, *STEPS))
+
+
+def test_a_lowered_filter_is_given_on() -> None:
+    """Both gradients take it for what it is: here another one, of which the gradient of x is then."""
+    x, w, _ = example(torch.bfloat16, grad=False)
+    ops, (*moved, groups) = torch.ops.tapestry, STEPS
+    number, wide = packed(*map(tuple, moved)), w.float()
+    arguments = (x, wide, None, number, groups)
+    torch.library.opcheck(ops.grouped_conv2d_lowered.default, arguments, test_utils=["test_schema", "test_faketensor"])
+    y, taps = ops.grouped_conv2d_lowered(*arguments)
+    torch.testing.assert_close(y, run(x, w, STEPS))
+    torch.testing.assert_close(taps, w)
+    for other, factor in ((taps, 1), (2 * taps, 2), (x.new_empty(0), 1)):
+        dx, dw = ops.grouped_conv2d_gradients(x, y, wide, other, number, groups)
+        torch.testing.assert_close(dx, factor * ops.grouped_conv2d_input_gradient(y, w, x.shape, *STEPS))
+        torch.testing.assert_close(dw, ops.grouped_conv2d_weight_gradient(x, y, w.shape, *STEPS).float())
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -147,7 +166,7 @@ def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: b
         for node in graph.graph.nodes:
             if "tapestry" in str(node.target):
                 called.append(node.target._opname)
-                taken.append(node.args[1 if len(called) == 1 else 2].op)
+                taken.extend(filters.op for filters in (node.args[1:2] if len(called) == 1 else node.args[2:4]))
         return make_boxed_func(graph.forward)
 
     x, w, bias = example(torch.float32)
@@ -158,7 +177,7 @@ def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: b
     found, wanted = (torch.autograd.grad(one.float().square().sum(), (x, w, bias)) for one in (y, expected))
     torch.testing.assert_close(found, wanted)
     assert called == ["grouped_conv2d_lowered", "grouped_conv2d_gradients"]
-    assert taken == ["placeholder"] * 2, "a filter of f32 is lowered within the call"
+    assert taken == ["placeholder"] * 3, "a filter of f32 is lowered within the first call"
 
 
 @given(

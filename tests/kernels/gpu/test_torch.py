@@ -116,10 +116,14 @@ def test_where_nothing_is_recorded_operators_give_the_same(name: str) -> None:
         close(ops.grouped_conv2d(x, w, bias, *steps), y)
         *moved, groups = steps
         number = packed(*map(tuple, moved))
-        close(ops.grouped_conv2d_lowered(x, w, bias, number, groups), y)
-        close(ops.grouped_conv2d_lowered(x, w.float(), bias, number, groups), y)
-        dx, dw = ops.grouped_conv2d_gradients(x, dy, w, number, groups)
-        same, wide_dw = ops.grouped_conv2d_gradients(x, dy, w.float(), number, groups)
+        narrow, nothing = ops.grouped_conv2d_lowered(x, w, bias, number, groups)
+        wide, taps = ops.grouped_conv2d_lowered(x, w.float(), bias, number, groups)
+        close(narrow, y)
+        close(wide, y)
+        assert nothing.numel() == 0
+        assert torch.equal(taps, w)
+        dx, dw = ops.grouped_conv2d_gradients(x, dy, w, nothing, number, groups)
+        same, wide_dw = ops.grouped_conv2d_gradients(x, dy, w.float(), taps, number, groups)
         assert wide_dw.dtype is torch.float32
         close(same, dx)
         close(wide_dw, dw)

@@ -29,14 +29,21 @@ def taken(driver: Driver, extension: Any) -> Driver:
 def test_operators_of_graphs(taken: Driver, dtype: torch.dtype) -> None:
     conv, (x, dy) = layer(dtype=dtype), operands()
     number, w = torch_operators.packed((1, 1), (1, 1, 1, 1), (1, 1)), conv.weight.detach()
-    expected = [torch_operators.lowered(x, w, None, number, 2), *torch_operators.gradients(x, dy, w, number, 2)]
+
+    def computed() -> list[Tensor]:
+        y, taps = torch_operators.lowered(x, w, None, number, 2)
+        return [y, taps, *torch_operators.gradients(x, dy, w, taps, number, 2)]
+
+    expected = computed()
+    assert expected[1].numel() == (w.numel() if dtype == F32 else 0)
     assert taken.ran == []
-    torch_operators.lowered_forward(x, w, None, number, 2)
-    torch_operators.lowered_gradients(x, dy, w, number, 2)
+    _, taps = torch_operators.lowered_forward(x, w, None, number, 2)
+    torch_operators.lowered_gradients(x, dy, w, taps, number, 2)
     taken.ran.clear()
-    found = [torch_operators.lowered(x, w, None, number, 2), *torch_operators.gradients(x, dy, w, number, 2)]
-    same(found, expected)
+    same(computed(), expected)
     assert set(taken.ran) == {"native"}
+    by_other = [torch_operators.gradients(x, dy, w, other, number, 2)[0] for other in (2 * w.to(BF16), x.new_empty(0))]
+    same(by_other, [2 * expected[2], expected[2]])
 
 
 class _Called(nn.Module):
