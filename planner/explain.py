@@ -15,7 +15,7 @@ from math import prod
 from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
 from ..records import width_of
-from ..space import Box, count_points
+from ..space import Box, Region, count_points
 from ..space.cuts import KINDS
 from .binding import Binding
 from .format import Document, Resolved, Transfer
@@ -234,7 +234,7 @@ class Explainer:
         return Row(
             op.name,
             domain,
-            self.name_of(chosen),
+            self.name_of(op, chosen),
             chosen.slowest,
             tuple(self._incoming(op)),
             others[0] if others else None,
@@ -258,7 +258,9 @@ class Explainer:
             strategy = self.table.strategy(op, cuts)
             if strategy is not chosen:
                 other_s, other_bytes = self.cost(op, strategy)
-                found.append((Alternative(self.name_of(strategy), other_s - seconds, other_bytes - moved), strategy))
+                found.append(
+                    (Alternative(self.name_of(op, strategy), other_s - seconds, other_bytes - moved), strategy)
+                )
         by_bytes = self.document.claims.objective == "bytes"
 
         def rank(other: Alternative) -> tuple[bool, bool, float, float]:
@@ -272,13 +274,17 @@ class Explainer:
             others[k] = replace(other, extra_s=tried.extra_s, simulated=True, fits=tried.fits)
         return sorted(others, key=rank)
 
-    def name_of(self, strategy: Strategy) -> str:
-        """``cut n over mesh0``; several mesh axes joined by commas; ``on mesh0 = 1`` where the others are idle."""
+    def name_of(self, op: Operation, strategy: Strategy) -> str:
+        """``cut n over mesh0``; several mesh axes joined by commas; ``on mesh0 = 1`` where the others are idle; ``cut n
+        otherwise`` where shards are given one by one.
+        """
         named = [(axis, c) for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True) if c is not None]
         parts = [f"{c.dim}{'' if c.kind == 'block' else f' {c.kind}'} over {a}" for a, c in named if c.only is None]
         places = [f"on {axis} = {c.only}" for axis, c in named if c.only is not None]
-        uncut = "replicated" if strategy.alike else "cut in boxes"
-        return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places) or uncut
+        if parts or places:
+            return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places)
+        given = {name for shard in dict.fromkeys(strategy.shards) for name in _part_of(op, shard)}
+        return f"cut {', '.join(name for name in op.extents if name in given)} otherwise" if given else "replicated"
 
     def _incoming(self, op: Operation) -> Iterator[Incoming]:
         tasks = self.resolved.computing[op.name]
@@ -291,6 +297,12 @@ class Explainer:
             for kind, moves in parts.items():
                 nbytes, seconds = sum(move.nbytes for move in moves), sum(move.seconds for move in moves)
                 yield Incoming(name, kind, nbytes, seconds, name in op.data_dependent, len(moves))
+
+
+def _part_of(op: Operation, shard: Region) -> Iterator[str]:
+    """The dimensions of which a shard has not all."""
+    for grid in shard.grids:
+        yield from (name for name, values in zip(op.extents, grid.axes, strict=True) if values.size < op.extents[name])
 
 
 def _held(op: Operation, chosen: Strategy) -> Held:
@@ -333,7 +345,7 @@ def explained(explainer: Explainer, wanted: Sequence[Operation]) -> Iterator[Row
         if (
             like is op
             or like not in wanted
-            or explainer.name_of(explainer.chosen(like)) != explainer.name_of(explainer.chosen(op))
+            or explainer.name_of(like, explainer.chosen(like)) != explainer.name_of(op, explainer.chosen(op))
         ):
             count, trials = min(each, trials), trials - min(each, trials)
             row = explainer.row(op, count)

@@ -77,7 +77,7 @@ class Strategy:
     def __str__(self) -> str:
         turns = "" if self.turns is None else f" in {len(self.turns.each)} turns"
         if not any(self.cuts) and not self.alike:
-            return "(boxes)" + turns
+            return "(otherwise)" + turns
         return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")" + turns
 
 

@@ -72,7 +72,7 @@ def test_an_alternative_costs_what_planning_it_costs(machine: str, mesh: tuple[i
         said: dict[str, Alternative] = {other.strategy: other for other in explainer.row(op).others}
         candidates = explainer.table.candidates(op)
         for cuts in candidates[:: 1 + len(candidates) // 8]:
-            other = said.get(explainer.name_of(explainer.table.strategy(op, cuts)))
+            other = said.get(explainer.name_of(op, explainer.table.strategy(op, cuts)))
             if other is None:
                 continue
             again = plan(PROGRAM, machine, mesh=mesh, pins=pinned(explainer, PROGRAM, {op.name: cuts}), pieces=False)
@@ -168,7 +168,7 @@ def test_an_alternative_is_simulated() -> None:
         (row,) = made.explain(op.name).rows
         assert all(other.simulated for other in row.others)
         table = explainer.table
-        strategies = {explainer.name_of(table.strategy(op, cuts)): cuts for cuts in table.candidates(op)}
+        strategies = {explainer.name_of(op, table.strategy(op, cuts)): cuts for cuts in table.candidates(op)}
         for other in row.others[:2]:
             pins = pinned(explainer, PROGRAM, {op.name: strategies[other.strategy]})
             again = plan(PROGRAM, "cpu-4", mesh=(4,), pins=pins)
@@ -192,7 +192,7 @@ def test_alternatives_that_overlap_hides_cost_less_than_they_add_up_to() -> None
     op = made.program.op_by_name["tanh"]
     chosen = explainer.chosen(op)
     added = {
-        explainer.name_of(other): explainer.cost(op, other)[0] - explainer.cost(op, chosen)[0]
+        explainer.name_of(op, other): explainer.cost(op, other)[0] - explainer.cost(op, chosen)[0]
         for other in (explainer.table.strategy(op, cuts) for cuts in explainer.table.candidates(op))
     }
     (row,) = made.explain("tanh").rows
