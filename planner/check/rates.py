@@ -96,9 +96,19 @@ class Rates:
         copied = seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
         tables = self._tables(kernel, dtype) or self._tables(kernel, AS_WIDE.get(dtype, dtype))
         shaped = shapes.seconds_of(tables, op, counting, touched) if tables and not shapes.few_queries(op) else 0.0
+        if shaped and kernel == "matmul":
+            shaped += self._laid_out(op, program, touched)
         places = _places(op) if kernel in ("elementwise", "reduce") else 0
         reading = seconds_at(self._curves["read", dtype], counting * places) if self._reads(dtype, places) else 0.0
         return max(arithmetic, copied, shaped, reading)
+
+    def _laid_out(self, op: Operation, program: Program, touched: Sequence[int]) -> float:
+        """Seconds of writing out windows as a matrix: of reading and writing the elements that are in them."""
+        found = shapes.rows_of_windows(op)
+        if found is None or not found[1]:
+            return 0.0
+        nbytes = 2 * touched[1 + op.operands.index(found[0])] * program.tensor(found[0]).itemsize
+        return seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
 
     def _tables(self, kernel: str, dtype: str) -> list[Mapping[str, Any]]:
         """Of shapes, those for smaller windows first."""
@@ -265,7 +275,7 @@ def _places(op: Operation) -> int:
 
 def _class(op: Operation) -> str:
     """Of rates: a block's own; a fold of products whose factors share the folded dimensions is a product of matrices,
-    with windows a convolution."""
+    with windows that share elements a convolution."""
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].rate
     if not op.reduce_dims:
@@ -276,4 +286,5 @@ def _class(op: Operation) -> str:
     dims_of = [[row.dims for row in read.index] for read in op.reads]
     if op.monoid != "sum" or not product or not all(any(folded & dims for dims in rows) for rows in dims_of):
         return "reduce"
-    return "conv" if any(len(dims) > 1 for rows in dims_of for dims in rows) else "matmul"
+    windowed = any(len(dims) > 1 for rows in dims_of for dims in rows)
+    return "conv" if windowed and shapes.rows_of_windows(op) is None else "matmul"

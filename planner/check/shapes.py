@@ -68,8 +68,32 @@ def _windowed(op: Operation) -> tuple[str, str, int] | None:
     at, tapped = swept & every[op.output], swept & every[factor]
     if not at or not tapped or at & tapped or at | tapped != swept:
         return None
+    steps = dict.fromkeys(swept, 1)
+    for read in op.reads:
+        for row in read.index if read.tensor == image else ():
+            steps |= {str(atom): abs(step) for atom, step in row.terms if len(row.dims) > 1 and str(atom) in swept}
     outputs, taps = (prod(op.extents[name] for name in names) for names in (at, tapped))
-    return (op.output, factor, outputs) if outputs < taps else (factor, op.output, taps)
+    reached, window = (prod(op.extents[name] * steps[name] for name in names) for names in (at, tapped))
+    return (op.output, factor, outputs) if reached < window else (factor, op.output, taps)
+
+
+def rows_of_windows(op: Operation) -> tuple[str, bool] | None:
+    """Of a product of windows that share no element: the tensor that is read in them, and whether they have to be
+    written out as rows of a matrix before it is one; None of anything else."""
+    found = _windowed(op)
+    if found is None or op.where or any(read.guard for read in op.reads):
+        return None
+    [image] = [read for read in op.reads if any(len(row.dims) > 1 for row in read.index)]
+    along: list[str] = []
+    for row in image.index:
+        reach = 1
+        for step, name in sorted((abs(step), str(atom)) for atom, step in row.terms):
+            if name not in op.extents or (step < reach and op.extents[name] > 1):
+                return None
+            reach = max(reach, step * (op.extents[name] - 1) + 1)
+        along += [str(atom) for atom, _ in sorted(row.terms, key=lambda term: abs(term[1]), reverse=True)]
+    kinds = "".join("r" if name in op.reduce_dims else "k" for name in along)
+    return image.tensor, bool(kinds.strip("r").strip("k")) or kinds[0] == kinds[-1]
 
 
 def few_queries(op: Operation) -> bool:

@@ -144,8 +144,17 @@ def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ran
         shape = task_shape(op, counting, {name: image.region.size for name, image in reads.items()}, written.size)
         if shape is not None and table.covers(shape[-1]):
             says = " x ".join(f"{size:,.0f}" for size in shape)
-            found.append(Roof(table.at(*shape), f"{kernel} in {dtype}, {says}"))
+            laid_out = sum(reads[name].region.size * program.tensor(name).itemsize for name in _laid_out(op))
+            seconds = table.at(*shape) + (device.copying(ranks).seconds(2 * laid_out) if laid_out else 0.0)
+            found.append(Roof(seconds, f"{kernel} in {dtype}, {says}"))
     return found
+
+
+@lru_cache(maxsize=65536)
+def _laid_out(op: Operation) -> tuple[str, ...]:
+    """The operand whose windows are written out as a matrix before its product."""
+    found = windows(op) if op.factors is not None and kernel_class(op) == "matmul" else None
+    return tuple(name for name in op.operands if name != found.other) if found is not None and found.laid_out else ()
 
 
 @lru_cache(maxsize=65536)
@@ -192,7 +201,8 @@ def compute_dtype(op: Operation, program: Program) -> str:
 
 @lru_cache(maxsize=65536)
 def kernel_class(op: Operation) -> str:
-    """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise."""
+    """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise. Windows that
+    share no element are rows of a matrix."""
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].rate
     if op.factors is not None and all(isinstance(factor, Read) for factor in op.factors):
@@ -200,7 +210,10 @@ def kernel_class(op: Operation) -> str:
         rows = [row for read in op.reads for row in read.index]
         windowed = any(len(row.dims) > 1 for row in rows)
         shared = all(any(reduced & row.dims for row in read.index) for read in op.reads)
-        return "conv" if windowed and shared else "matmul" if shared else "reduce"
+        if windowed and shared:
+            found = windows(op)
+            return "matmul" if found is not None and found.apart else "conv"
+        return "matmul" if shared else "reduce"
     return "reduce" if op.reduce_dims else "elementwise"
 
 

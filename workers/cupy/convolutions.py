@@ -7,7 +7,7 @@ lie.
 
 In each an axis of one factor, the image, is read at an index of two dimensions: one that is kept, and one that the
 other factor has and that is folded. A guard leaves out what lies outside of the image. The forward pass and the weight
-gradient are the same sum: whichever has the shorter filter is meant.
+gradient are the same sum: the one whose filter spans less of the image is meant.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _built(job: Job, sides: _Sides, batch: Dims, channels: Dims, inner: Dims, gr
     directions = sides.directions
     transposed = {one.transposed for one in directions}
     kept, folded = (prod(extents[getattr(one, name)] for one in directions) for name in ("kept", "folded"))
-    weights = transposed == {False} and kept < folded if directions else bool(c_left)
+    weights = transposed == {False} and _of_weights(directions, extents) if directions else bool(c_left)
     if len(transposed) > 1 or k_left or g_left or (n_left if weights else c_left):
         return None
     whole = [prod(extent for _, extent in dims) for dims in (n, k, c, g, *((dim,) for dim in (*n_left, *c_left)))]
@@ -225,6 +225,12 @@ def _built(job: Job, sides: _Sides, batch: Dims, channels: Dims, inner: Dims, gr
     else:
         made = Convolution(seen, taps, result, windows, count, "y")
     return None if _thin(made) or _unreached(made) else made
+
+
+def _of_weights(directions: Sequence[_Direction], extents: dict[str, int]) -> bool:
+    """Whether what is kept is the taps: then it spans fewer elements of the image than what is folded."""
+    spans = [(one.window.stride * extents[one.kept], one.window.dilation * extents[one.folded]) for one in directions]
+    return prod(kept for kept, _ in spans) < prod(folded for _, folded in spans)
 
 
 def _thin(convolution: Convolution) -> bool:

@@ -20,7 +20,7 @@ from ...program import Block
 from ...space import Grid, Region
 from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
-from . import cudnn, gemm, pool
+from . import cudnn, gemm, laid_out, pool
 from .arrays import DeviceArray, Memory, apart, of_memory
 from .at_once import Launched, at_once, fit
 from .attention import written_attention
@@ -44,6 +44,7 @@ from .gathered import gathered_map, gathering, written_gather
 from .giving import given, near
 from .heads import attentions_of, for_library
 from .jobs import Job
+from .laid_out import rows_of_windows
 from .machine import Attention, Lines, Machine, Product
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
@@ -236,6 +237,8 @@ class CupyDevice(Device):
             return [self._launch(written(changed))]
         if made := self._products(products_of(job), [task]):
             return made
+        if made := self._of_windows(job, task.lane):
+            return made
         found = self._convolution(job, task.lane) or self._sought(job, task.lane)
         if found is not None:
             return [found]
@@ -249,6 +252,23 @@ class CupyDevice(Device):
         with self.temporaries(lane):
             jobs = in_parts(job, lambda size, dtype: self.take(size, dtype, lane))
         return [self._launch(written(part)) for one in jobs for part in beside(one)]
+
+    def _of_windows(self, job: Job, lane: str) -> list[Runner]:
+        """Windows that share no element, as matrices; none if it is anything else."""
+        if job.record is None or job.points * sum(fold.points for fold in job.folds) < self.machine.worth:
+            return []
+        found: list[Runner] = []
+        with self.temporaries(lane):
+            room = self._of(lane).most(laid_out.ROOM)
+            parts = rows_of_windows(job, lambda size, dtype: self.take(size, dtype, lane), room)
+            for part in parts or ():
+                found.append(self._launch(written_map(part.writing) or written(part.writing)))
+                for one in part.products:
+                    run = self._product(one, lane)
+                    if run is None:
+                        return []
+                    found.append(run)
+        return found
 
     def _convolution(self, job: Job, lane: str) -> Runner | None:
         found = convolution_of(job)

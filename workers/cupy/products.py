@@ -132,15 +132,21 @@ def _matrices(kept: Dims, folded: Dims, left: Factor, right: Factor, out: Factor
         return None
     if any(step < 0 for factor in (left, right, out) for step in factor.steps.values()):
         return None
+    k, k_left = joined(folded, (left, right))
+    if k_left:
+        return None
+    found = (_with_axes(kept, k, left, right, out, closest=closest) for closest in (False, True))
+    return next((products for products in found if products is not None), None)
+
+
+def _with_axes(kept: Dims, k: Dims, left: Factor, right: Factor, out: Factor, *, closest: bool) -> list[Product] | None:
+    """With the axes of the matrices the longest there are, or those whose elements lie closest together."""
     rows = tuple(dim for dim in kept if dim[0] not in right.steps)
     columns = tuple(dim for dim in kept if dim[0] not in left.steps)
     batch = tuple(dim for dim in kept if dim[0] in left.steps and dim[0] in right.steps)
-    k, k_left = joined(folded, (left, right))
-    m, m_left = joined(rows, (left, out))
-    n, n_left = joined(columns, (right, out))
+    m, m_left = joined(rows, (left, out), closest=closest)
+    n, n_left = joined(columns, (right, out), closest=closest)
     b, b_left = joined(batch, (left, right, out))
-    if k_left:
-        return None
     loops = (*m_left, *n_left, *b_left)
     if not b and loops:
         longest = max(loops, key=lambda dim: dim[1])
@@ -160,8 +166,9 @@ def _matrices(kept: Dims, folded: Dims, left: Factor, right: Factor, out: Factor
     ]
 
 
-def joined(dims: Dims, factors: Sequence[Factor]) -> tuple[Dims, Dims]:
-    """The dimensions that are one axis for all factors, from far apart to close together; and the others."""
+def joined(dims: Dims, factors: Sequence[Factor], *, closest: bool = False) -> tuple[Dims, Dims]:
+    """The dimensions that are one axis for all factors, from far apart to close together; and the others. Of several
+    such axes the longest, or the one whose elements lie ``closest``."""
     ordered = sorted(dims, key=lambda dim: tuple(-factor.steps.get(dim[0], 0) for factor in factors))
     joined: list[tuple[str, int]] = []
     left: list[tuple[str, int]] = []
@@ -169,7 +176,7 @@ def joined(dims: Dims, factors: Sequence[Factor]) -> tuple[Dims, Dims]:
         whole = prod(n for _, n in joined)
         if not joined or all(f.steps.get(name, 0) == f.steps.get(joined[0][0], 0) * joined[0][1] for f in factors):
             joined.insert(0, (name, extent))
-        elif extent > whole:  # the longer one is the better axis
+        elif extent > whole and not closest:  # the longer one is the better axis
             left += joined
             joined = [(name, extent)]
         else:

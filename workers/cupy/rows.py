@@ -23,6 +23,7 @@ from .arrays import DeviceArray, apart
 from .convolutions import convolution_of
 from .evaluating import jobs_of
 from .jobs import Job
+from .laid_out import has_windows_apart
 from .machine import Unit
 from .maps import ALIGNED, numbered
 from .products import products_of
@@ -93,7 +94,9 @@ def _of_rows(tasks: Sequence[Evaluation]) -> bool:
 
 def _elsewhere(job: Job) -> bool:
     """Whether a fold is better left to others: a library's, or one that goes to what its data select."""
-    return bool(job.placed or any(fold.chosen for fold in job.folds) or products_of(job) or convolution_of(job))
+    if job.placed or any(fold.chosen for fold in job.folds):
+        return True
+    return bool(products_of(job) or has_windows_apart(job) or convolution_of(job))
 
 
 def _strict(body: Expr) -> bool:
