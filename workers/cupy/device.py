@@ -235,9 +235,7 @@ class CupyDevice(Device):
             return [self._launch(written(job, axes, self._outside.words(task, axes)))]
         if changed := changes_of(job):
             return [self._launch(written(changed))]
-        if made := self._products(products_of(job), [task]):
-            return made
-        if made := self._of_windows(job, task.lane):
+        if made := self._of_windows(job, task.lane) or self._products(products_of(job), [task]):
             return made
         found = self._convolution(job, task.lane) or self._sought(job, task.lane)
         if found is not None:
@@ -246,6 +244,10 @@ class CupyDevice(Device):
             return [self._launch(written_gather(job))]
         mapped = written_map(job)
         return [self._launch(mapped)] if mapped else self._general(job, task.lane)
+
+    def _mapped(self, job: Job) -> Runner:
+        """A map without conditions."""
+        return self._launch(written_map(job) or written(job))
 
     def _general(self, job: Job, lane: str) -> list[Runner]:
         """By kernels of its own, one after another."""
@@ -262,12 +264,11 @@ class CupyDevice(Device):
             room = self._of(lane).most(laid_out.ROOM)
             parts = rows_of_windows(job, lambda size, dtype: self.take(size, dtype, lane), room)
             for part in parts or ():
-                found.append(self._launch(written_map(part.writing) or written(part.writing)))
-                for one in part.products:
-                    run = self._product(one, lane)
-                    if run is None:
-                        return []
-                    found.append(run)
+                made = [self._product(one, lane) for one in part.products]
+                around = [[self._mapped(job)] if job else [] for job in (part.before, part.after)]
+                if None in made:
+                    return []
+                found += [*around[0], *(run for run in made if run is not None), *around[1]]
         return found
 
     def _convolution(self, job: Job, lane: str) -> Runner | None:

@@ -1,9 +1,10 @@
-"""Products whose factors do not lie as matrices: one is written out as rows of a matrix first, some rows at a time.
+"""Products whose operands do not lie as matrices: windows that share no element, written out as rows, some at a time.
 
     y[n, k, p, q] = sum[c, s, r]  x[n, c, 16*p + s, 16*q + r] * w[k, c, s, r]
+    x[n, c, 16*p + s, 16*q + r] = sum[k]  y[n, k, p, q] * w[k, c, s, r]
 
-Windows that share no element are such a factor: a copy of x with (c, s, r) next to one another is a matrix, and a
-library's product of it and w is several times as quick as the convolution.
+A copy of x with (c, s, r) next to one another is a matrix. A library's product of it and w is several times as quick as
+the convolution, and one into it as many products as a window has rows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..device import DType, Stored
 from .arrays import DeviceArray
 from .jobs import Dims, Field, Job, Store, with_values
 from .machine import Product
-from .products import Factor, factors, located, products_of
+from .products import Factor, factors, located, products_of, without_steps
 
 # Bytes of a matrix that is written out: what it takes is read again while it is in the cache, and leaves room for the
 # library of products in what a plan has for it.
@@ -32,55 +33,92 @@ Take = Callable[[int, DType], DeviceArray]
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a factor: what writes them out, and the products of them."""
+    """Some rows: the products, with what writes out their factor before, or their result behind them."""
 
-    writing: Job
+    before: Job | None
     products: tuple[Product, ...]
+    after: Job | None
 
 
 @dataclass(frozen=True)
-class _Written:
-    """A factor to write out: the read, its dimensions that the other factor does not have, along the longest of which
-    it is written out in parts, and the axes of the copy."""
+class _Matrix:
+    """What is written out, a factor or, where ``read`` is None, the result: its axes, and those of them that no factor
+    or result of the same product is repeated along, in parts of the longest of which it is written."""
 
-    read: Read
+    read: Read | None
     rows: Dims
     axes: Dims
-    dtype: DType
+    dtype: str
 
 
 def rows_of_windows(job: Job, take: Take, room: int) -> list[Rows] | None:
-    """A product of windows that share no element; None of any other job, and where not one row has room.
+    """A product of windows that share no element, or into them; None of any other job, and where not one row has room.
 
     ``take`` gives elements for the matrix, which all the rows have in turn: no more than ``room`` bytes.
     """
-    found = _factor_of_windows(job)
+    if not _is_sum(job):
+        return None
+    found = _factor(job)
+    if found is None:
+        job = without_steps(job)
+        found = _result(job)
     return None if found is None else _by_rows(job, found, take, room)
 
 
 def has_windows_apart(job: Job) -> bool:
     """Whether `rows_of_windows` may have a job."""
-    return _factor_of_windows(job) is not None
+    return _is_sum(job) and (_factor(job) or _result(without_steps(job))) is not None
 
 
-def _factor_of_windows(job: Job) -> _Written | None:
-    """The factor that is read in windows, where no two points of windows are one element."""
+def _is_sum(job: Job) -> bool:
+    """Of products of two arrays, at every point."""
     if job.record is None or job.record.monoid.function != "add" or len(job.folds) != 1 or len(job.stores) != 1:
-        return None
-    [fold], [store] = job.folds, job.stores
-    reads = factors(fold.values[0]) if not fold.where else None
+        return False
+    reads = factors(job.folds[0].values[0]) if not job.folds[0].where else None
     if reads is None or any(read.guard for read in reads) or reads[0].tensor == reads[1].tensor:
-        return None
+        return False
+    return all(isinstance(job.fields[read.tensor].stored.array, DeviceArray) for read in reads)
+
+
+def _sides(job: Job) -> tuple[tuple[Read, Read], list[Factor | None]]:
+    """The reads of the two factors; and where these and the result lie."""
+    reads = factors(job.folds[0].values[0])
+    assert reads is not None
     fields = [job.fields[read.tensor] for read in reads]
-    if not all(isinstance(field.stored.array, DeviceArray) for field in fields):
-        return None
-    sides = [located(job, read.index, field.stored, field.dtype) for read, field in zip(reads, fields, strict=True)]
-    out = located(job, store.index, store.into.stored, store.into.dtype)
-    for read, side, other in zip(reads, sides, sides[::-1], strict=True):
+    found = [located(job, read.index, field.stored, field.dtype) for read, field in zip(reads, fields, strict=True)]
+    [store] = job.stores
+    return reads, [*found, located(job, store.index, store.into.stored, store.into.dtype)]
+
+
+def _factor(job: Job) -> _Matrix | None:
+    """The factor that is read in windows, what is folded being their places: where that is the places of the result,
+    as in gradients of filters, a library of convolutions is quicker."""
+    reads, (left, right, out) = _sides(job)
+    for read, side, other in ((reads[0], left, right), (reads[1], right, left)):
         windowed = any(len(row.dims) > 1 for row in read.index)
         if windowed and side is not None and other is not None and out is not None and _apart(job, side):
-            return _axes(job, read, side, other, out)
+            rows = _lying([dim for dim in job.kept if dim[0] in side.steps], out)
+            folded = _lying(job.folds[0].dims, other)
+            own = tuple(dim for dim in rows if dim[0] not in other.steps)
+            closest = min(side.steps, key=lambda name: side.steps[name])
+            if own and len(folded) == len(job.folds[0].dims) and any(name == closest for name, _ in folded):
+                return _Matrix(read, own, (*rows, *folded), side.dtype)
     return None
+
+
+def _result(job: Job) -> _Matrix | None:
+    """The result, where it is stored in windows: its rows as they lie in the longer factor, its columns as in the
+    other."""
+    _, (left, right, out) = _sides(job)
+    if left is None or right is None or out is None or not _apart(job, out):
+        return None
+    if not any(len(row.dims) > 1 for row in job.stores[0].index):
+        return None
+    sides = [_lying(job.kept, side) for side in (left, right)]
+    if set(sides[0]) & set(sides[1]) or len(sides[0]) + len(sides[1]) < len(job.kept):
+        return None
+    columns, rows = sorted(sides, key=lambda dims: prod(n for _, n in dims))
+    return _Matrix(None, rows, (*rows, *columns), out.dtype) if rows and columns else None
 
 
 def _apart(job: Job, side: Factor) -> bool:
@@ -90,19 +128,7 @@ def _apart(job: Job, side: Factor) -> bool:
         if step <= reached:
             return False
         reached += step * (extent - 1)
-    return True
-
-
-def _axes(job: Job, read: Read, side: Factor, other: Factor, out: Factor) -> _Written | None:
-    """Rows as they lie in the result, what is folded as it lies in the other factor; last what lies closest in it."""
-    folded = _lying(job.folds[0].dims, other)
-    rows = _lying([dim for dim in job.kept if dim[0] in side.steps], out)
-    if len(folded) < len(job.folds[0].dims) or any(name not in side.steps for name, _ in folded):
-        return None
-    own = tuple(dim for dim in rows if dim[0] not in other.steps)
-    closest = min(side.steps, key=lambda name: side.steps[name])
-    axes = (*rows, *folded) if any(name == closest for name, _ in folded) else (*folded, *rows)
-    return _Written(read, own, axes, numpy_dtype(side.dtype)) if own else None
+    return bool(side.steps)
 
 
 def _lying(dims: Sequence[tuple[str, int]], factor: Factor) -> Dims:
@@ -111,13 +137,14 @@ def _lying(dims: Sequence[tuple[str, int]], factor: Factor) -> Dims:
     return tuple(sorted(having, key=lambda dim: -factor.steps[dim[0]]))
 
 
-def _by_rows(job: Job, found: _Written, take: Take, room: int) -> list[Rows] | None:
+def _by_rows(job: Job, found: _Matrix, take: Take, room: int) -> list[Rows] | None:
     longest, extent = max(found.rows, key=lambda dim: dim[1])
+    dtype = numpy_dtype(found.dtype)
     elements = prod(n for _, n in found.axes) // extent
-    many = min(extent, room // (elements * found.dtype.itemsize))
+    many = min(extent, room // (elements * dtype.itemsize))
     if not many:
         return None
-    matrix = take(many * elements, found.dtype)
+    matrix = take(many * elements, dtype)
     made = []
     for start in range(0, extent, many):
         rows = _some(job, found, longest, range(start, min(extent, start + many)), matrix)
@@ -127,24 +154,29 @@ def _by_rows(job: Job, found: _Written, take: Take, room: int) -> list[Rows] | N
     return made
 
 
-def _some(job: Job, found: _Written, name: str, run: range, matrix: DeviceArray) -> Rows | None:
+def _some(job: Job, found: _Matrix, name: str, run: range, matrix: DeviceArray) -> Rows | None:
     """The rows of a run of values of a dimension."""
-    fewer = tuple((dim, len(run) if dim == name else n) for dim, n in job.kept)
-    part = with_values(replace(job, kept=fewer), {name: Affine.dim(name) + run.start})
-    axes = tuple((dim, len(run) if dim == name else n) for dim, n in found.axes)
+    kept, axes = (tuple((dim, len(run) if dim == name else n) for dim, n in dims) for dims in (job.kept, found.axes))
+    part = with_values(replace(job, kept=kept), {name: Affine.dim(name) + run.start})
     shape = tuple(n for _, n in axes)
-    array = DeviceArray(matrix.memory, matrix.offset, shape, matrix.dtype)
     index = tuple(Affine.dim(dim) for dim, _ in axes)
-    stored = Stored(array, Grid(tuple(IntSet.interval(0, n) for n in shape)))
-    [fold] = part.folds
-    [read] = [read for read in factors(fold.values[0]) or () if read.tensor == found.read.tensor]
-    field = job.fields[read.tensor]
-    target = Field(stored, field.dtype)
-    writing = Job(axes, (), {read.tensor: field}, (Store(read, index, target),))
+    array = DeviceArray(matrix.memory, matrix.offset, shape, matrix.dtype)
+    field = Field(Stored(array, Grid(tuple(IntSet.interval(0, n) for n in shape))), found.dtype)
+    whole = Read(MATRIX, index)
+    [fold], [store] = part.folds, part.stores
+    before = after = None
+    if found.read is None:
+        after = Job(axes, (), {MATRIX: field}, (replace(store, value=whole),))
+        part = replace(part, stores=(replace(store, index=index, into=field),))
+    else:
+        tensor = found.read.tensor
+        [read] = [read for read in factors(fold.values[0]) or () if read.tensor == tensor]
+        before = Job(axes, (), {tensor: job.fields[tensor]}, (Store(read, index, field),))
 
-    def leaf(node: Expr) -> Expr:
-        return Read(MATRIX, index) if isinstance(node, Read) and node.tensor == read.tensor else node
+        def leaf(node: Expr) -> Expr:
+            return whole if isinstance(node, Read) and node.tensor == tensor else node
 
-    values = (rewrite(fold.values[0], leaf),)
-    made = products_of(replace(part, fields={**part.fields, MATRIX: target}, folds=(replace(fold, values=values),)))
-    return Rows(writing, tuple(made)) if made else None
+        values = (rewrite(fold.values[0], leaf),)
+        part = replace(part, fields={**part.fields, MATRIX: field}, folds=(replace(fold, values=values),))
+    made = products_of(part)
+    return Rows(before, tuple(made), after) if made else None

@@ -49,7 +49,7 @@ def products_of(job: Job) -> list[Product] | None:
         return None
     dtype = job.record.dtypes[0]
     if not job.folds[0].where and factors(job.folds[0].values[0]) is not None:
-        job = _without_steps(job)
+        job = without_steps(job)
     [fold], [store] = job.folds, job.stores
     reads = factors(fold.values[0]) if not fold.where else None
     if reads is None or any(read.guard for read in reads) or store.into.offset or store.into.stored.array.dtype.names:
@@ -68,7 +68,7 @@ def multiplications(products: Sequence[Product]) -> int:
     return sum(one.batches * one.rows * one.columns * one.folded for one in products)
 
 
-def _without_steps(job: Job) -> Job:
+def without_steps(job: Job) -> Job:
     """With two dimensions for each along which a read steps at regular distances: heads that share keys, in groups."""
     for _ in range(8):
         rows = [(row, dim) for read in job.reads() for row in read.index for dim in (*job.kept, *job.folds[0].dims)]

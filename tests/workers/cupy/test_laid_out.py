@@ -57,6 +57,7 @@ def gaps(x: f32[Tensor, "n t c"], w: f32[Tensor, "r c k"]) -> f32[Tensor, "n k p
 
 def asked(program: Program, machine: HostMachine, axis: int, parts: int) -> list[str]:
     """The library's kernels, once the values are those of the reference. Every operation is cut along an axis."""
+    machine.kernels.clear()
     rng = np.random.default_rng(0)
     tensors = [*program.of_role("input"), *program.of_role("param")]
     inputs = {x.name: (rng.random(x.shape) - 0.5).astype(numpy_dtype(x.dtype)) for x in tensors}
@@ -68,7 +69,7 @@ def asked(program: Program, machine: HostMachine, axis: int, parts: int) -> list
     return [name for name in machine.kernels if name == "product" or name.startswith("convolution")]
 
 
-def program_of(op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...], *, slopes: bool = False) -> Program:
+def program_of(op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...], *, slopes: str = "") -> Program:
     @tp.program
     def once(x: Tensor, w: Tensor) -> Tensor:
         return op(x, w)
@@ -81,7 +82,7 @@ def program_of(op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...]
     @tp.program
     def made() -> dict[str, Tensor]:
         given = tp.param("x", "f32", x), tp.param("w", "f32", w)
-        return {"dw": tp.grad(total, wrt="w")(*given)} if slopes else {"y": once(*given)}
+        return {"d": tp.grad(total, wrt=slopes)(*given)} if slopes else {"y": once(*given)}
 
     return made.bind()
 
@@ -106,12 +107,13 @@ def test_windows_apart_are_products(
 
 
 @pytest.mark.parametrize(("op", "x", "w"), SHAPES)
-def test_the_slopes_of_filters_are_products(
-    machine: HostMachine, op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...]
-) -> None:
-    """Where images, rows and columns of the result's slopes are one axis: channels in front of the places part them."""
-    kernels = asked(program_of(op, x, w, slopes=True), machine, 0, 1)
-    assert kernels == ["product", "product" if op is last else "convolution w"]
+def test_slopes(machine: HostMachine, op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    """Those of filters fold all places of the result, which a library of convolutions does in pieces; those of an image
+    are one product, written where they belong, if windows leave nothing out."""
+    kernels = asked(program_of(op, x, w, slopes="w"), machine, 0, 1)
+    assert kernels[-1] == "convolution w"
+    kernels = asked(program_of(op, x, w, slopes="x"), machine, 0, 1)
+    assert kernels[1:] == ([] if op is gaps else ["product"])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
@@ -120,7 +122,6 @@ def test_what_has_no_room_at_once_is_written_out_in_parts(
     machine: HostMachine, room: int, of: tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]
 ) -> None:
     """Where not one row has room the library of convolutions has it."""
-    machine.kernels.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tapestry.workers.cupy.laid_out.ROOM", room)
         kernels = asked(program_of(*of), machine, 0, 1)
