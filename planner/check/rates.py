@@ -103,12 +103,13 @@ class Rates:
         return max(arithmetic, copied, shaped, reading)
 
     def _laid_out(self, op: Operation, program: Program, touched: Sequence[int]) -> float:
-        """Seconds of writing out windows as a matrix: of reading and writing the elements that are in them."""
+        """Seconds of writing out windows as a matrix: of reading and writing the elements that are in them, at half the
+        rate of a copy, by a kernel that has a start of its own."""
         found = shapes.rows_of_windows(op)
         if found is None or not found[1]:
             return 0.0
         nbytes = 2 * touched[1 + op.operands.index(found[0])] * program.tensor(found[0]).itemsize
-        return seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
+        return self.start_s + 2 * (seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
 
     def _tables(self, kernel: str, dtype: str) -> list[Mapping[str, Any]]:
         """Of shapes, those for smaller windows first."""

@@ -4,7 +4,8 @@
     x[n, c, 16*p + s, 16*q + r] = sum[k]  y[n, k, p, q] * w[k, c, s, r]
 
 A copy of x with (c, s, r) next to one another is a matrix. A library's product of it and w is several times as quick as
-the convolution, and one into it as many products as a window has rows.
+the convolution, and one into it as many products as a window has rows. Filters' gradients are products of the same
+matrix, whose rows are folded: parts of them are added up in f32.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from .products import Factor, factors, located, products_of, without_steps
 # Bytes of a matrix that is written out: what it takes is read again while it is in the cache, and leaves room for the
 # library of products in what a plan has for it.
 ROOM = 16 << 20
-# The name of what is written out, which no tensor has.
-MATRIX = "(rows)"
+# The names of what is written out, which no tensor has: rows of windows, and sums of products of some of them.
+MATRIX, SUMS = "(rows)", "(sums)"
+# Channels that a library of convolutions takes at its best: multiples of so many.
+AT_BEST = 8
 
 Take = Callable[[int, DType], DeviceArray]
 
@@ -59,15 +62,18 @@ def rows_of_windows(job: Job, take: Take, room: int) -> list[Rows] | None:
     if not _is_sum(job):
         return None
     found = _factor(job)
-    if found is None:
-        job = without_steps(job)
-        found = _result(job)
+    if found is not None:
+        return _by_rows(job, found, take, room)
+    if (folded := _folded(job)) is not None:
+        return _by_folds(job, *folded, take, room)
+    job = without_steps(job)
+    found = _result(job)
     return None if found is None else _by_rows(job, found, take, room)
 
 
 def has_windows_apart(job: Job) -> bool:
     """Whether `rows_of_windows` may have a job."""
-    return _is_sum(job) and (_factor(job) or _result(without_steps(job))) is not None
+    return _is_sum(job) and (_factor(job) or _folded(job) or _result(without_steps(job))) is not None
 
 
 def _is_sum(job: Job) -> bool:
@@ -91,19 +97,51 @@ def _sides(job: Job) -> tuple[tuple[Read, Read], list[Factor | None]]:
 
 
 def _factor(job: Job) -> _Matrix | None:
-    """The factor that is read in windows, what is folded being their places: where that is the places of the result,
-    as in gradients of filters, a library of convolutions is quicker."""
+    """The factor that is read in windows, what is folded being their places."""
+    found = _windowed(job)
+    if found is None:
+        return None
+    read, side, other, out = found
+    rows = _lying([dim for dim in job.kept if dim[0] in side.steps], out)
+    folded = _lying(job.folds[0].dims, other)
+    own = tuple(dim for dim in rows if dim[0] not in other.steps)
+    if not own or len(folded) < len(job.folds[0].dims) or _closest(side) not in dict(folded):
+        return None
+    return _Matrix(read, own, (*rows, *folded), side.dtype)
+
+
+def _folded(job: Job) -> tuple[_Matrix, Dims] | None:
+    """The factor that is read in windows, what is folded being places of a result, and what the other factor has of the
+    product. A library of convolutions is quicker where it likes the channels."""
+    found = _windowed(job)
+    if found is None:
+        return None
+    read, side, other, _ = found
+    along = frozenset[str]().union(*(row.dims for row in read.index if len(row.dims) > 1))
+    rows = _lying([dim for dim in job.kept if dim[0] in side.steps], side)
+    channels = prod(n for name, n in rows if name not in along)
+    folded = _lying(job.folds[0].dims, other)
+    columns = _lying([dim for dim in job.kept if dim[0] in other.steps], other)
+    if channels % AT_BEST == 0 or set(rows) & set(columns) or len(rows) + len(columns) < len(job.kept):
+        return None
+    if len(folded) < len(job.folds[0].dims) or _closest(side) not in dict(rows) or not columns:
+        return None
+    return _Matrix(read, folded, (*folded, *rows), side.dtype), (*rows, *columns)
+
+
+def _windowed(job: Job) -> tuple[Read, Factor, Factor, Factor] | None:
+    """The read of a factor in windows that share no element, where it lies, the other factor, and the result."""
     reads, (left, right, out) = _sides(job)
     for read, side, other in ((reads[0], left, right), (reads[1], right, left)):
         windowed = any(len(row.dims) > 1 for row in read.index)
         if windowed and side is not None and other is not None and out is not None and _apart(job, side):
-            rows = _lying([dim for dim in job.kept if dim[0] in side.steps], out)
-            folded = _lying(job.folds[0].dims, other)
-            own = tuple(dim for dim in rows if dim[0] not in other.steps)
-            closest = min(side.steps, key=lambda name: side.steps[name])
-            if own and len(folded) == len(job.folds[0].dims) and any(name == closest for name, _ in folded):
-                return _Matrix(read, own, (*rows, *folded), side.dtype)
+            return read, side, other, out
     return None
+
+
+def _closest(side: Factor) -> str:
+    """The dimension along which elements lie closest."""
+    return min(side.steps, key=lambda name: side.steps[name])
 
 
 def _result(job: Job) -> _Matrix | None:
@@ -154,24 +192,51 @@ def _by_rows(job: Job, found: _Matrix, take: Take, room: int) -> list[Rows] | No
     return made
 
 
+def _by_folds(job: Job, found: _Matrix, sums: Dims, take: Take, room: int) -> list[Rows] | None:
+    """Sums in f32 of parts of what is folded; the last part's are the result."""
+    assert job.record is not None
+    [dtype], [store] = job.record.dtypes, job.stores
+    longest, extent = max(found.rows, key=lambda dim: dim[1])
+    size, each = prod(n for _, n in sums), numpy_dtype(found.dtype).itemsize
+    left = room - size * numpy_dtype(dtype).itemsize
+    elements = prod(n for _, n in found.axes) // extent
+    many = min(extent, left // (elements * each))
+    if many < 1:
+        return None
+    into = _dense(take(size, numpy_dtype(dtype)), sums, dtype)
+    matrix = take(many * elements, numpy_dtype(found.dtype))
+    index = tuple(Affine.dim(dim) for dim, _ in sums)
+    summing = replace(job, stores=(replace(store, index=index, into=into),))
+    made: list[Rows] = []
+    for start in range(0, extent, many):
+        rows = _some(summing, found, longest, range(start, min(extent, start + many)), matrix)
+        if rows is None:
+            return None
+        more = tuple(replace(one, added=one.out) for one in rows.products) if made else rows.products
+        made.append(replace(rows, products=more))
+    stored = Job(sums, (), {SUMS: into}, (replace(store, value=Read(SUMS, index)),))
+    return [*made[:-1], replace(made[-1], after=stored)]
+
+
 def _some(job: Job, found: _Matrix, name: str, run: range, matrix: DeviceArray) -> Rows | None:
-    """The rows of a run of values of a dimension."""
-    kept, axes = (tuple((dim, len(run) if dim == name else n) for dim, n in dims) for dims in (job.kept, found.axes))
-    part = with_values(replace(job, kept=kept), {name: Affine.dim(name) + run.start})
-    shape = tuple(n for _, n in axes)
-    index = tuple(Affine.dim(dim) for dim, _ in axes)
-    array = DeviceArray(matrix.memory, matrix.offset, shape, matrix.dtype)
-    field = Field(Stored(array, Grid(tuple(IntSet.interval(0, n) for n in shape))), found.dtype)
-    whole = Read(MATRIX, index)
+    """The part of a run of values of a dimension, of rows or of what is folded."""
+    [fold] = job.folds
+    kept, folded, axes = (
+        tuple((dim, len(run) if dim == name else n) for dim, n in dims) for dims in (job.kept, fold.dims, found.axes)
+    )
+    part = replace(job, kept=kept, folds=(replace(fold, dims=folded),))
+    part = with_values(part, {name: Affine.dim(name) + run.start})
+    field = _dense(matrix, axes, found.dtype)
+    whole = Read(MATRIX, tuple(Affine.dim(dim) for dim, _ in axes))
     [fold], [store] = part.folds, part.stores
     before = after = None
     if found.read is None:
         after = Job(axes, (), {MATRIX: field}, (replace(store, value=whole),))
-        part = replace(part, stores=(replace(store, index=index, into=field),))
+        part = replace(part, stores=(replace(store, index=whole.index, into=field),))
     else:
         tensor = found.read.tensor
         [read] = [read for read in factors(fold.values[0]) or () if read.tensor == tensor]
-        before = Job(axes, (), {tensor: job.fields[tensor]}, (Store(read, index, field),))
+        before = Job(axes, (), {tensor: job.fields[tensor]}, (Store(read, whole.index, field),))
 
         def leaf(node: Expr) -> Expr:
             return whole if isinstance(node, Read) and node.tensor == tensor else node
@@ -180,3 +245,10 @@ def _some(job: Job, found: _Matrix, name: str, run: range, matrix: DeviceArray) 
         part = replace(part, fields={**part.fields, MATRIX: field}, folds=(replace(fold, values=values),))
     made = products_of(part)
     return Rows(before, tuple(made), after) if made else None
+
+
+def _dense(array: DeviceArray, axes: Dims, dtype: str) -> Field:
+    """The first elements of an array, with axes."""
+    shape = tuple(n for _, n in axes)
+    held = DeviceArray(array.memory, array.offset, shape, array.dtype)
+    return Field(Stored(held, Grid(tuple(IntSet.interval(0, n) for n in shape))), dtype)

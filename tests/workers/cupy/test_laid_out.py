@@ -108,24 +108,32 @@ def test_windows_apart_are_products(
 
 @pytest.mark.parametrize(("op", "x", "w"), SHAPES)
 def test_slopes(machine: HostMachine, op: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...]) -> None:
-    """Those of filters fold all places of the result, which a library of convolutions does in pieces; those of an image
-    are one product, written where they belong, if windows leave nothing out."""
+    """Those of filters fold all places of the result, which a library of convolutions is quick with where it likes the
+    channels; those of an image are one product, written where they belong, if windows leave nothing out."""
     kernels = asked(program_of(op, x, w, slopes="w"), machine, 0, 1)
-    assert kernels[-1] == "convolution w"
+    assert kernels[-1] == ("product" if op is last else "convolution w")
     kernels = asked(program_of(op, x, w, slopes="x"), machine, 0, 1)
     assert kernels[1:] == ([] if op is gaps else ["product"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
-@given(st.integers(1, 2000), st.sampled_from(SHAPES))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12)
+@given(st.integers(1, 5000), st.sampled_from(SHAPES), st.sampled_from(["", "x", "w"]))
 def test_what_has_no_room_at_once_is_written_out_in_parts(
-    machine: HostMachine, room: int, of: tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]
+    machine: HostMachine, room: int, of: tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]], slopes: str
 ) -> None:
-    """Where not one row has room the library of convolutions has it."""
+    """Where not one row has room others compute it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tapestry.workers.cupy.laid_out.ROOM", room)
-        kernels = asked(program_of(*of), machine, 0, 1)
-    assert len(set(kernels)) == 1
+        kernels = asked(program_of(*of, slopes=slopes), machine, 0, 1)
+    assert slopes or len(set(kernels)) == 1
+
+
+def test_gradients_of_filters_are_added_up(machine: HostMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts that have room: images, or rows of their places."""
+    monkeypatch.setattr("tapestry.workers.cupy.laid_out.ROOM", 2400)
+    _, x, w = SHAPES[2]
+    kernels = asked(program_of(last, x, w, slopes="w"), machine, 0, 1)
+    assert kernels.count("product") > 3
 
 
 def test_windows_that_share_elements_stay_convolutions(machine: HostMachine) -> None:
