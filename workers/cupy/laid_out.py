@@ -45,8 +45,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What is written out, a factor or, where ``read`` is None, the result: its axes, and those of them that no factor
-    or result of the same product is repeated along, in parts of the longest of which it is written."""
+    """What is written out, a factor or, where ``read`` is None, the result: its axes, and those of them of one of which
+    it has some values at a time, the outermost first."""
 
     read: Read | None
     rows: Dims
@@ -176,40 +176,48 @@ def _lying(dims: Sequence[tuple[str, int]], factor: Factor) -> Dims:
 
 
 def _by_rows(job: Job, found: _Matrix, take: Take, room: int) -> list[Rows] | None:
-    longest, extent = max(found.rows, key=lambda dim: dim[1])
-    dtype = numpy_dtype(found.dtype)
-    elements = prod(n for _, n in found.axes) // extent
-    many = min(extent, room // (elements * dtype.itemsize))
-    if not many:
+    parts = _parts(found, room)
+    if parts is None:
         return None
-    matrix = take(many * elements, dtype)
+    name, runs, elements = parts
+    matrix = take(elements, numpy_dtype(found.dtype))
     made = []
-    for start in range(0, extent, many):
-        rows = _some(job, found, longest, range(start, min(extent, start + many)), matrix)
+    for run in runs:
+        rows = _some(job, found, name, run, matrix)
         if rows is None:
             return None
         made.append(rows)
     return made
 
 
+def _parts(found: _Matrix, room: int) -> tuple[str, list[range], int] | None:
+    """Values of a dimension of rows, the outermost one that will do, and the elements of the largest part; None where
+    none has room."""
+    whole = prod(n for _, n in found.axes)
+    for name, extent in found.rows:
+        many = min(extent, room // (whole // extent * numpy_dtype(found.dtype).itemsize))
+        if many > 0:
+            runs = [range(start, min(extent, start + many)) for start in range(0, extent, many)]
+            return name, runs, whole // extent * many
+    return None
+
+
 def _by_folds(job: Job, found: _Matrix, sums: Dims, take: Take, room: int) -> list[Rows] | None:
     """Sums in f32 of parts of what is folded; the last part's are the result."""
     assert job.record is not None
     [dtype], [store] = job.record.dtypes, job.stores
-    longest, extent = max(found.rows, key=lambda dim: dim[1])
-    size, each = prod(n for _, n in sums), numpy_dtype(found.dtype).itemsize
-    left = room - size * numpy_dtype(dtype).itemsize
-    elements = prod(n for _, n in found.axes) // extent
-    many = min(extent, left // (elements * each))
-    if many < 1:
+    size = prod(n for _, n in sums)
+    parts = _parts(found, room - size * numpy_dtype(dtype).itemsize)
+    if parts is None:
         return None
+    name, runs, elements = parts
     into = _dense(take(size, numpy_dtype(dtype)), sums, dtype)
-    matrix = take(many * elements, numpy_dtype(found.dtype))
+    matrix = take(elements, numpy_dtype(found.dtype))
     index = tuple(Affine.dim(dim) for dim, _ in sums)
     summing = replace(job, stores=(replace(store, index=index, into=into),))
     made: list[Rows] = []
-    for start in range(0, extent, many):
-        rows = _some(summing, found, longest, range(start, min(extent, start + many)), matrix)
+    for run in runs:
+        rows = _some(summing, found, name, run, matrix)
         if rows is None:
             return None
         more = tuple(replace(one, added=one.out) for one in rows.products) if made else rows.products
@@ -221,11 +229,13 @@ def _by_folds(job: Job, found: _Matrix, sums: Dims, take: Take, room: int) -> li
 def _some(job: Job, found: _Matrix, name: str, run: range, matrix: DeviceArray) -> Rows | None:
     """The part of a run of values of a dimension, of rows or of what is folded."""
     [fold] = job.folds
+    gone = name if len(run) == 1 else ""  # a dimension of one value is none
     kept, folded, axes = (
-        tuple((dim, len(run) if dim == name else n) for dim, n in dims) for dims in (job.kept, fold.dims, found.axes)
+        tuple((dim, len(run) if dim == name else n) for dim, n in dims if dim != gone)
+        for dims in (job.kept, fold.dims, found.axes)
     )
     part = replace(job, kept=kept, folds=(replace(fold, dims=folded),))
-    part = with_values(part, {name: Affine.dim(name) + run.start})
+    part = with_values(part, {name: (Affine() if gone else Affine.dim(name)) + run.start})
     field = _dense(matrix, axes, found.dtype)
     whole = Read(MATRIX, tuple(Affine.dim(dim) for dim, _ in axes))
     [fold], [store] = part.folds, part.stores

@@ -276,7 +276,7 @@ def test_windows_take_no_less_than_reading_their_elements() -> None:
 # Images, side of the result, channels in and out, window, stride -> microseconds with channels last and first.
 FIRST = {
     (32, 112, 3, 64, 7, 2): (221.3, 300.6),
-    (64, 56, 3, 96, 4, 4): (126.4, 107.0),
+    (64, 56, 3, 96, 4, 4): (39.4, 43.4),  # rows of a matrix, written out; a convolution takes 126 and 107
     (64, 55, 3, 64, 11, 4): (284.2, 342.3),
     (16, 56, 4, 128, 7, 2): (61.9, 127.5),
     (8, 64, 12, 48, 5, 2): (28.6, 35.3),

@@ -133,7 +133,7 @@ def test_gradients_of_filters_are_added_up(machine: HostMachine, monkeypatch: py
     monkeypatch.setattr("tapestry.workers.cupy.laid_out.ROOM", 2400)
     _, x, w = SHAPES[2]
     kernels = asked(program_of(last, x, w, slopes="w"), machine, 0, 1)
-    assert kernels.count("product") > 3
+    assert kernels == ["product"] * 3  # the result's, and of an image each
 
 
 def test_windows_that_share_elements_stay_convolutions(machine: HostMachine) -> None:

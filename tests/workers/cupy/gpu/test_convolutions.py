@@ -177,3 +177,29 @@ def test_other_ranks(asked: list[bool], rank: int) -> None:
 def test_shards(asked: list[bool], axis: int) -> None:
     executed_along(images("first", "f32", {"padding": 1}), axis, 3)
     assert any(asked)
+
+
+@tp.op
+def side_by_side(x: num[Tensor, "n y x c"], w: num[Tensor, "r s c k"]) -> num[Tensor, "n p q k"]:
+    """Windows that share no element."""
+    n, k, r, s, c, p, q = tp.indices("n k r s c p q")
+    return tp.sum[r, s, c](x[n, w.shape[0] * p + r, w.shape[1] * q + s, c] * w[r, s, c, k])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_windows_that_share_no_element(asked: list[bool], dtype: str, channels: int) -> None:
+    """And their gradients: the library of convolutions has no part in them but that of filters, of many channels."""
+
+    @tp.program
+    def total(x: Tensor, w: Tensor) -> Tensor:
+        y = side_by_side(x, w).astype("f32")
+        return tp.sum(y * y)
+
+    @tp.program
+    def step() -> dict[str, Tensor]:
+        x, w = tp.param("x", dtype, (6, 32, 64, channels)), tp.param("w", dtype, (4, 4, channels, 24))
+        return {"y": side_by_side(x, w)} | {f"d{name}": d for name, d in tp.grad(total, wrt=("x", "w"))(x, w).items()}
+
+    executed_along(step.bind(), 0, 1)
+    assert len(asked) <= channels // 16
