@@ -49,6 +49,7 @@ class Cutter:
         self.shapes = {name: table.program.tensor(name).shape for name in op.operands}
         self._known: dict[tuple[str, str], _Apart | None] = {}
         self._read: dict[tuple[tuple[Layout, ...], str], _Apart | None] = {}
+        self._made: dict[tuple[str, tuple[Layout, ...], str], _Apart | None] = {}
 
     def equal(self, dim: str, count: int) -> Pieces | None:
         """As many pieces of equally many indices of a dimension on every rank that has any; None: there are fewer."""
@@ -74,6 +75,22 @@ class Cutter:
             return None
         later = [[_slice(runs, k, count).runs for runs in found.rest] for k in range(count)]
         return ((self._task(axis, found.inside),), *(self._piece(axis, spans) for spans in later))
+
+    def made_first(self, tensor: str, made: Sequence[Layout], dim: str) -> Pieces | None:
+        """First the indices of a dimension for which every rank has made what they read of a tensor, which is what it
+        has in some layouts, then the others. None: there are none of the one or the other, or a shard is not an
+        interval.
+        """
+        key = (tensor, tuple(made), dim)
+        if key not in self._made:
+
+            def shares(rank: int, points: Region) -> tuple[int, int]:
+                read = operand_images(self.op, self.shapes, points)[tensor].region
+                return read.meet_size(Region.union(each.region(rank) for each in made)), read.size
+
+            self._made[key] = self._apart(dim, shares, tensor, made[0] if len(made) == 1 else None)
+        found, axis = self._made[key], self._axis(dim)
+        return None if found is None else ((self._task(axis, found.inside),), self._piece(axis, found.rest))
 
     def mostly_held(self, tensor: str, dim: str) -> bool:
         """Whether every rank can compute at least half of its indices from what it holds of a tensor: a halo."""
@@ -113,7 +130,7 @@ class Cutter:
                 read = operand_images(self.op, self.shapes, points)[tensor].region
                 return read.meet_size(have.regions[rank]), read.size
 
-            self._known[tensor, dim] = None if have.parts is not None else self._apart(dim, shares, tensor)
+            self._known[tensor, dim] = None if have.parts is not None else self._apart(dim, shares, tensor, have)
         return self._known[tensor, dim]
 
     def _unsent(self, rank: int, points: Region) -> tuple[int, int]:
@@ -121,12 +138,12 @@ class Cutter:
         others = [region for need in self.wanted for r, region in enumerate(need.regions) if r != rank]
         return written.size - written.meet_size(Region.union(others)), written.size
 
-    def _apart(self, dim: str, shares: Shares, tensor: str = "") -> _Apart | None:
+    def _apart(self, dim: str, shares: Shares, tensor: str = "", held: Layout | None = None) -> _Apart | None:
         """The indices of a dimension at which all is as wanted, and the others; None as there are none of either.
-        ``tensor``: of which ranks are asked what they hold.
+        ``held``: the layout of a tensor that ranks are asked for, if it is one.
         """
         axis = self._axis(dim)
-        numbers = alike(self.op, tensor, self.strategy.domain, self.held[tensor], axis) if tensor else None
+        numbers = alike(self.op, tensor, self.strategy.domain, held, axis) if held is not None else None
         found = {NOWHERE: range(0)}
         inner, outer = [], []
         for rank, region in enumerate(self.strategy.shards):

@@ -55,7 +55,15 @@ class ReadFirst:
     dim: str
 
 
-Cutting = Equal | HeldFirst | SentFirst | ReadFirst
+@dataclass(frozen=True)
+class MadeFirst:
+    """First what reads nothing of an operand but what its producer makes first, where that is cut."""
+
+    operand: int
+    dim: str
+
+
+Cutting = Equal | HeldFirst | SentFirst | ReadFirst | MadeFirst
 
 
 def dims(op: Operation) -> list[str]:

@@ -19,7 +19,7 @@ from ..lowering.steps import COMPUTE
 from ..sharding.model import Model
 from ..sharding.nodes import OperationNode, SourceNode
 from .candidates import Candidate, best_candidate, decide, fitting
-from .cuttings import Cutting, Equal, HeldFirst, ReadFirst, SentFirst, carried, dims, dims_of
+from .cuttings import Cutting, Equal, HeldFirst, MadeFirst, ReadFirst, SentFirst, carried, dims, dims_of
 from .found import Found
 from .question import Question
 from .sketch import sketched
@@ -75,7 +75,7 @@ class _Way:
     def counted(self, count: int) -> _Way:
         """The same in another number of pieces."""
         cuttings = {
-            node: cutting if isinstance(cutting, SentFirst | ReadFirst) else replace(cutting, count=count)
+            node: replace(cutting, count=count) if isinstance(cutting, Equal | HeldFirst) else cutting
             for node, cutting in self.cuttings.items()
         }
         return replace(self, cuttings=cuttings)
@@ -120,6 +120,13 @@ class PieceSearch:
                 first, lambda state, site: chain(self._ways(state, site), self._deeper(state, site))
             )
             best = min(best, deeper, key=lambda state: state.seconds)
+            further = self._improved(
+                first,
+                lambda state, site: chain(
+                    self._ways(state, site), self._deeper(state, site), self._further(state, site)
+                ),
+            )
+            best = min(best, further, key=lambda state: state.seconds)
         return whole_again(question, self._scheduled(best).found) if best.cuttings else found
 
     def _improved(self, best: _State, ways: _Ways) -> _State:
@@ -192,8 +199,14 @@ class PieceSearch:
         return self.sketches[key]
 
     def _soon(self, cuttings: Cuttings, ops: Sequence[Operation]) -> set[str]:
-        """The operations of which first what is sent is computed, or what that is made of."""
-        return {op.name for op in ops if isinstance(cuttings.get(self.stands[op.name]), SentFirst | ReadFirst)}
+        """The operations of which first what is sent is computed, or what that is made of; and what goes on with what
+        is not waited for."""
+        found = {op.name for op in ops if isinstance(cuttings.get(self.stands[op.name]), SentFirst | ReadFirst)}
+        for op in ops:
+            cutting = cuttings.get(self.stands[op.name])
+            if isinstance(cutting, MadeFirst) and op.operands[cutting.operand] in self.program.producer:
+                found |= {op.name, self.program.producer[op.operands[cutting.operand]].name}
+        return found
 
     def _cut(self, state: _State, way: _Way, ops: Sequence[Operation]) -> Decisions | None:
         """What is decided with some operations cut; None where one of them cannot be."""
@@ -212,12 +225,25 @@ class PieceSearch:
                     for task in pieces[reader.name][0]
                 ]
                 cut = self._cutter(decisions, op).read_first(needs, cutting.dim) if needs else None
+            elif cutting is None or isinstance(cutting, MadeFirst):
+                continue
             else:
-                cut = None if cutting is None else cutting.cut(self._cutter(decisions, op))
-            if cut is not None:
-                pieces[op.name] = cut
-            elif cutting is not None:
+                cut = cutting.cut(self._cutter(decisions, op))
+            if cut is None:
                 return None
+            pieces[op.name] = cut
+        for op in ops:
+            cutting = cuttings.get(self.stands[op.name])
+            if isinstance(cutting, MadeFirst):
+                producer = self.program.producer.get(op.operands[cutting.operand])
+                if producer is None or producer.name not in pieces:
+                    return None
+                made = [task.writes for task in pieces[producer.name][0]]
+                cutter = self._cutter(decisions, op)
+                cut = cutter.made_first(cutter.op.operands[cutting.operand], made, cutting.dim)
+                if cut is None:
+                    return None
+                pieces[op.name] = cut
         return replace(decisions, pieces=pieces)
 
     def _tried(self, state: _State, way: _Way) -> _State | None:
@@ -230,7 +256,7 @@ class PieceSearch:
         self.trials -= 1
         found, cuttings = state.found, way.beside(state.cuttings)
         schedule = found.candidate.schedule
-        if any(isinstance(cutting, ReadFirst) for cutting in cuttings.values()):
+        if any(isinstance(cutting, ReadFirst | MadeFirst) for cutting in cuttings.values()):
             schedule = replace(schedule, listed=True)  # else all of an operation is computed before the next one
         candidate = fitting(self.question, decisions, schedule, state.seconds)
         return None if candidate is None else _State(Found(candidate, way.choice, found.solution), cuttings)
@@ -331,6 +357,36 @@ class PieceSearch:
                 return
             found, reader, along = (op, *found), op, rows[0]
             cuttings[node] = ReadFirst(along)
+            yield found, dict(cuttings)
+
+    def _further(self, state: _State, site: str) -> Iterator[_Way]:
+        """Where an operation waits for a border: it and those after it compute first what needs none."""
+        op, decisions = self.program.op_by_name[site], state.found.candidate.decisions
+        cutter = self._cutter(decisions, op)
+        for operand in self._moved(decisions, op):
+            for dim in dims_of(op, operand):
+                if cutter.mostly_held(cutter.op.operands[operand], dim):
+                    first = {self.stands[site]: HeldFirst(operand, dim, 1)}
+                    for others, cuttings in self._following(op, dim):
+                        yield _Way(state.found.choice, {**first, **cuttings}, (op, *others))
+
+    def _following(self, first: Operation, along: str) -> Iterator[tuple[tuple[Operation, ...], Cuttings]]:
+        """What an operation makes while it waits for a border is read by those after it, too: by one, by two and so on,
+        each the first that reads the result of the one before."""
+        found: tuple[Operation, ...] = ()
+        cuttings: dict[int, Cutting] = {}
+        made = first
+        for _ in range(DEEP - 1):
+            readers = sorted(self.program.consumers[made.output], key=lambda each: self.place[each.name])
+            if not readers:
+                return
+            op, node = readers[0], self.stands[readers[0].name]
+            operand = op.operands.index(made.output)
+            rows = [*carried(made, along, op, operand)]
+            if not rows or node == self.stands[first.name] or node in cuttings:
+                return
+            found, made, along = (*found, op), op, rows[0]
+            cuttings[node] = MadeFirst(operand, along)
             yield found, dict(cuttings)
 
     def _other_homes(self, choice: dict[int, int], op: Operation, operand: int) -> Iterator[_Way]:

@@ -228,6 +228,42 @@ def test_what_is_sent_first_is_made_first_by_all_before_it() -> None:
     same_as_the_reference(made)
 
 
+@tp.program
+def ahead(x: f32[Tensor, "1 c h w"], f: f32[Tensor, "e c 3 3"]) -> Tensor:
+    h = tp.conv2d(x, f, padding=1)
+    with tp.name("mean"):
+        mean = tp.mean(h, axis=1, keepdims=True)
+    with tp.name("scale"):
+        return tp.exp(h - mean)
+
+
+def test_what_waits_for_no_border_goes_on_through_all_behind_it() -> None:
+    """Insides through all operations before the first border."""
+    program = ahead.bind(h=32, w=8, c=2, e=2)
+    first, *behind_it = program.operations
+    shards = {op.name: blocks([dim.extent for dim in op.dims], _rows(op)) for op in program.operations}
+    question, decisions = decisions_of(program, MACHINE, shards, {"x": blocks((1, 2, 32, 8), 2)}, {})
+    cutter = Cutter(question.table, decisions, first)
+    found = cutter.held_first("x", first.dims[_rows(first)].name, 1)
+    assert found is not None
+    cut, before = {first.name: found}, first
+    for op in behind_it:
+        cutter, row = Cutter(question.table, decisions, op), op.dims[_rows(op)].name
+        (made,) = (task.writes for task in cut[before.name][0])
+        found = cutter.made_first(before.output, [made], row)
+        assert found is not None
+        assert cutter.made_first(before.output, [decisions.strategies[before.name].writes], row) is None, "all is"
+        cut[op.name], before = found, op
+    assert {tuple(len(piece) for piece in pieces) for pieces in cut.values()} == {(1, 2)}, "an inside and two borders"
+    candidate = lower(question, replace(decisions, pieces=cut), Schedule(listed=True))
+    plan = Plan(with_prediction(candidate.document, candidate.timeline, question), program)
+    assert plan.check().ok, str(plan.check())
+    insides = [computing(plan, op.name)[0].id for op in program.operations]
+    borders = [task.id for op in program.operations for task in computing(plan, op.name)[1:]]
+    assert max(insides) < min(borders)
+    same_as_the_reference(plan)
+
+
 def test_nothing_is_read_first_where_all_is_or_nothing() -> None:
     program = behind.bind(h=32, w=8, c=2, e=2)
     first = program.operations[0]

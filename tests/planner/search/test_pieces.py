@@ -104,8 +104,11 @@ def test_what_hides_its_halos_is_preferred_to_what_has_the_smaller_ones(channels
 
 
 @pytest.mark.parametrize(("size", "ranks"), [(896, 2), (1024, 4)])
-def test_a_border_is_made_first_by_all_that_lead_to_it(size: int, ranks: int) -> None:
-    """It takes longer to send than the last of them, and the inside of what waits for it, take together."""
+def test_a_border_is_made_first_by_all_that_lead_to_it(size: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer to send than the last of them, and the inside of what waits for it, take together: or what
+    follows goes on with the inside, which is another way.
+    """
+    monkeypatch.setattr(pieces_of_search.PieceSearch, "_further", lambda *_: iter(()))
     program = bound("convnet", "forward", n=1, y=size, x=size, blocks=2)
     made = planned(program, load_machine(DESCRIBED), (ranks,))
     last, before, reader = (program.op_by_name[f"blocks.{name}"] for name in ("0.add", "0.shrunk", "1.depthwise"))
@@ -114,6 +117,17 @@ def test_a_border_is_made_first_by_all_that_lead_to_it(size: int, ranks: int) ->
     for op in (before, last):
         *borders, inside = made.resolved.computing[op.name]
         assert max(task.id for task in borders) <= max(halo.waits) < inside.id
+
+
+def test_what_follows_goes_on_with_the_inside_while_a_border_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A border takes longer to come than the inside of the window that reads it, and less than those of all behind."""
+    program, machine = bound("convnet", "forward", n=1, y=896, x=896), load_machine("h200x8")
+    made = planned(program, machine, (8,))
+    inside, *borders = made.resolved.computing["blocks.0.depthwise"]
+    begun, *_ = made.resolved.computing["blocks.0.layer_norm.mean"]
+    assert inside.id < begun.id < min(task.id for task in borders)
+    monkeypatch.setattr(pieces_of_search.PieceSearch, "_further", lambda *_: iter(()))
+    assert seconds(made) < 0.99 * seconds(planned(program, machine, (8,)))
 
 
 def test_nothing_is_cut_where_nothing_waits() -> None:
