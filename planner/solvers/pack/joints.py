@@ -16,15 +16,16 @@ from .search import NEVER
 from .tables import Ints
 
 # Columns of a choice: the state that it is made in, what ends and what begins (bits), three free leaves that end with
-# it (tokens, or -1), the size of the free one that begins, and what has no joint after it (bits). Where nothing begins
-# all that ends becomes free by itself.
-STATE, ENDS, BEGINS, FREE, REST, ENDS_LEFT, BEGINS_LEFT, COLUMNS = 0, 1, 2, 3, 6, 7, 8, 9
+# it (tokens, or -1), the size of the free one that begins, more free leaves that end with it (bits, in the order of the
+# tree), and what has no joint after it (bits). Where nothing begins all that ends becomes free by itself.
+STATE, ENDS, BEGINS, FREE, REST, MORE, ENDS_LEFT, BEGINS_LEFT, COLUMNS = 0, 1, 2, 3, 6, 7, 8, 9, 10
 # Prices, in thousandths: an item that ends by itself, a free place that ends where nothing is left over; something left
 # over, for each free place that ends beside it, and where one of them were not needed; a pair of the same size, others
 # by how many there are, a part of what ends in a joint by itself. And how much the logarithm of the orders is worth.
 # Last, a free place of which a part is taken and the rest stays where it was.
 OWN, USED, LEFT, LEFT_BESIDE, NOT_NEEDED, PAIR, SMALL, PART, FREEDOM, DIVIDED = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-MOST_FREE = 16  # free places up to which three may end together
+MOST_FREE = 16  # free places up to which any three may end together
+TRIALS = 200  # ways to leave some of the free places out, where more end together
 
 
 class Instant(NamedTuple):
@@ -125,7 +126,7 @@ def rewritten(instant: Instant, tree: Ints, n: int, choice: Ints, room: Room) ->
     if choice[BEGINS] == 0:
         return set_free(instant, tree, n, choice[ENDS], room.tree)
     state, leaves = room.state, room.leaves
-    parted = divided(tree, choice)
+    parted, given, tokens = divided(tree, choice), tree, n
     if parted >= 0:
         n = divide(tree, n, parted, choice[REST], room.divided)
         tree = room.divided
@@ -137,6 +138,12 @@ def rewritten(instant: Instant, tree: Ints, n: int, choice: Ints, room: Room) ->
     for k in range(FREE, REST):
         if choice[k] >= 0:
             state[choice[k] + (0 <= parted <= choice[k])] = 2
+    which = 0
+    for k in range(tokens if choice[MORE] else 0):
+        if given[k, SPAN] == 1 and given[k, WHAT] < 0:
+            if has(choice[MORE], which):
+                state[k + (0 <= parted <= k)] = 2
+            which += 1
     count = 0
     for j in range(len(instant.begins)):
         if has(choice[BEGINS], j):
@@ -204,6 +211,57 @@ def offer_all(
 
 
 @compiled
+def offer_many(
+    instant: Instant, states: States, choices: Choices, room: Room, need: int, number: int, cost: int
+) -> None:
+    """The joint of what `room.choice` has, beside what ends more free places than `offer_all` tries.
+
+    What is full afterwards leaves few of them out. No more of those that end may be left out.
+    """
+    choice, free, prices, left_out = room.choice, room.free, room.prices, room.places
+    tree = states.trees[choice[STATE]]
+    few = 3 if number <= MOST_FREE else 2
+    rest = -need
+    for k in range(number):
+        rest += tree[free[k], SIZE]
+    if number <= few or number > 60 or rest < 0:
+        return
+    ends, count, k, trials = (1 << number) - 1, 0, 0, 0
+    while trials < TRIALS:
+        while k < number and tree[free[k], SIZE] > rest:
+            k += 1
+        if k < number:
+            left_out[count] = k
+            count += 1
+            rest -= tree[free[k], SIZE]
+            ends ^= 1 << k
+            k += 1
+            continue
+        trials += 1
+        minimal, several = number - count > few, -1
+        for j in range(number if minimal else 0):
+            if has(ends, j):
+                minimal = minimal and tree[free[j], SIZE] > rest
+                several = j if tree[free[j], WHAT] < -APART else several
+        if minimal:
+            beside = prices[LEFT] + prices[LEFT_BESIDE] * few
+            price = prices[USED] * (number - count) if rest == 0 else beside
+            choice[FREE], choice[FREE + 1], choice[FREE + 2] = -1, -1, -1
+            choice[REST], choice[MORE] = rest, ends
+            if several >= 0:  # a part of it stays
+                choice[FREE], choice[MORE] = free[several], ends ^ (1 << several)
+            offer(instant, states, choices, room, cost + price)
+        if count == 0:
+            break
+        count -= 1
+        k = left_out[count]
+        rest += tree[free[k], SIZE]
+        ends ^= 1 << k
+        k += 1
+    choice[MORE] = 0
+
+
+@compiled
 def offer_whole(instant: Instant, states: States, choices: Choices, room: Room, number: int) -> None:
     """All that begins, in one joint with all that ends, or all but one."""
     choice = room.choice
@@ -212,11 +270,13 @@ def offer_whole(instant: Instant, states: States, choices: Choices, room: Room, 
     need = total(sizes, instant.begins, begins) - total(sizes, instant.ends, ends)
     choice[ENDS], choice[BEGINS] = ends, begins
     offer_all(instant, states, choices, room, need, number, 0)
+    offer_many(instant, states, choices, room, need, number, 0)
     for j in range(len(instant.ends)):
         if has(ends, j):
             choice[ENDS] = ends & ~(1 << j)
             need_more = need + sizes[instant.ends[j]]
             offer_all(instant, states, choices, room, need_more, number, room.prices[OWN])
+            offer_many(instant, states, choices, room, need_more, number, room.prices[OWN])
 
 
 @compiled
@@ -298,6 +358,7 @@ def offer_choices(instant: Instant, states: States, choices: Choices, room: Room
     choice = room.choice
     for s in range(len(states.tokens)):
         choice[STATE], choice[FREE], choice[FREE + 1], choice[FREE + 2], choice[REST] = s, -1, -1, -1, 0
+        choice[MORE] = 0
         if states.begins[s] == 0:
             choice[ENDS], choice[BEGINS] = states.ends[s], 0
             alone = list_places(states.ends[s], room.places, 0) if len(instant.begins) else 0

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from .joints import BEGINS, ENDS, FREE, REST, Instant, Room, divided, rewritten
+from .joints import BEGINS, ENDS, FREE, MORE, REST, Instant, Room, divided, rewritten
 from .rows import ANY, SIZE, SPAN, WHAT, join_free, together
 from .tables import Ints
 
@@ -47,13 +47,15 @@ def _before(row: Tree, parted: int, order: Order, instant: Instant, choice: Ints
     begins = set(_chosen(instant.begins, int(choice[BEGINS])))
     if choice[REST] and parted < 0:
         begins.add(-2 - 2 * int(instant.step[0]))
+    free = [leaf[WHAT] for leaf in _leaves(row) if leaf[WHAT] < 0]
+    ends.update(what for k, what in enumerate(free) if int(choice[MORE]) >> k & 1)
     ends.update(row[token][WHAT] for token in choice[FREE:REST].tolist() if token >= 0 and token != parted)
     places = _places(order)
     here = min(place for what in begins for place, _ in places[what])
     places.update({what: [(here, 0)] for what in ends})
     if parted >= 0:
-        _, free, size = row[parted]
-        places[free] = [(here, size - int(choice[REST])), *places[free]]
+        _, what, size = row[parted]
+        places[what] = [(here, size - int(choice[REST])), *places[what]]
     return _sorted(row, places)
 
 

@@ -50,6 +50,23 @@ def test_lifetimes_cut_short_leave_places_that_are_found(seed: int, share: float
     assert check_packing(buffers, found, 1024) == []
 
 
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("count", [4, 8, 20])
+@pytest.mark.parametrize("leave", [0, 2])
+def test_one_takes_many_places_left_one_after_another(count: int, spare: int, leave: int, backward: bool) -> None:
+    sizes = [2 * k + 3 for k in range(count)]
+    parts = [Buffer(f"part {k}", 0, 10 + k, size) for k, size in enumerate(sizes)]
+    wide = [Buffer("wide", 50, 60, sum(sizes[leave:]) - spare), *(Buffer(f"left {k}", 50, 60, 5) for k in range(leave))]
+    buffers = [*parts, Buffer("kept", 0, 60, 7), *wide]
+    capacity = sum(sizes) + 7 + (leave == 2) * 2
+    if backward:
+        buffers = [Buffer(b.name, 60 - b.upper, 60 - b.lower, b.size) for b in buffers]
+    found = swept(buffers, capacity)
+    assert found is not None
+    assert check_packing(buffers, found, capacity) == []
+
+
 def pinwheel(lower: int, upper: int, low: int, high: int) -> list[tuple[int, int, int, int]]:
     """Five pieces of a rectangle, around one in the middle, that no cut from side to side tells apart."""
     a, b = lower + (upper - lower) // 3, lower + 2 * (upper - lower) // 3
