@@ -26,23 +26,21 @@ from gpu_rows import ROOT, ROWS, Row  # type: ignore[import-not-found, unused-ig
 
 HERE = ROOT / "benchmarks"
 NO_GPU = 2
-LARGE = "h200x8"  # what plans for more than two GPUs are made for
 
 
-def jobs(folder: Path, machine: str, gpus: int, only: Sequence[str]) -> list[Job]:
+def jobs(folder: Path, machine: str, large: str, gpus: int, only: Sequence[str]) -> list[Job]:
     """Plans, then rows of several GPUs, of one, and last what people write by hand, which takes the longest."""
     rows = [row for row in ROWS if row.gpus <= gpus and (not only or row.name in only)]
     beside = {row.beside for row in rows}
     return [
-        *(_planning(row, folder, machine) for row in rows),
+        *(_planning(row, folder, machine if row.gpus <= 2 else large) for row in rows),
         *(_ours(row, folder) for row in sorted(rows, key=lambda row: row.gpus == 1)),
         *(job for job in _others() if job.name in beside),
     ]
 
 
 def _planning(row: Row, folder: Path, machine: str) -> Job:
-    for_ = machine if row.gpus <= 2 else LARGE
-    command = (str(HERE / "gpu_ours.py"), "plan", row.name, "--machine", for_, "--folder", str(folder))
+    command = (str(HERE / "gpu_ours.py"), "plan", row.name, "--machine", machine, "--folder", str(folder))
     return Job(f"plan-{row.name}", 0, command, 90)
 
 
@@ -52,13 +50,17 @@ def _ours(row: Row, folder: Path) -> Job:
 
 
 def _others() -> list[Job]:
-    hand = str(HERE / "gpu_by_hand.py")
-    long = ("--layers", "4", "--tokens", "32768")
+    hand, trained = str(HERE / "gpu_by_hand.py"), str(HERE / "gpu_trained.py")
+    long, longer = (("--layers", layers, "--tokens", "32768") for layers in ("4", "8"))
     return [
         Job("hand-8192", 2, (*_processes(2), hand), 70),
         Job("hand-32768", 2, (*_processes(2), hand, *long), 70),
         Job("hand4-8192", 4, (*_processes(4), hand), 70),
-        Job("hand4-32768", 4, (*_processes(4), hand, *long), 70),
+        Job("hand4-32768", 4, (*_processes(4), hand, *longer), 70),
+        Job("hand-backward", 2, (*_processes(2), hand, "--backward"), 70),
+        Job("hand4-backward", 4, (*_processes(4), hand, "--backward"), 70),
+        Job("train2-hand", 2, (*_processes(2), trained), 120),
+        Job("train4-hand", 4, (*_processes(4), trained), 120),
     ]
 
 
@@ -106,6 +108,7 @@ def main() -> int:
     parser.add_argument(
         "--machine", default="h200x2", help="what plans for up to two GPUs are made for: a name or a file"
     )
+    parser.add_argument("--large", default="h200x8", help="what plans for more GPUs are made for: a name or a file")
     parser.add_argument("--only", nargs="+", default=[], choices=[row.name for row in ROWS])
     parser.add_argument("--jobs", nargs="+", default=[], help="only these of all that there is to do for the rows")
     parser.add_argument("--gpus", type=int, default=4, help="at most so many")
@@ -124,7 +127,11 @@ def main() -> int:
     done = {name for name, found in known.items() if "failed" not in found and not name.startswith("plan-")}
     results: dict[str, Any] = {"machine": facts, "gpus": gpus, "jobs": {name: known[name] for name in sorted(done)}}
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
-        todo = [job for job in jobs(Path(folder), options.machine, gpus, options.only) if job.name not in done]
+        todo = [
+            job
+            for job in jobs(Path(folder), options.machine, options.large, gpus, options.only)
+            if job.name not in done
+        ]
         todo = [job for job in todo if not options.jobs or job.name in options.jobs]
 
         def saved(name: str) -> None:

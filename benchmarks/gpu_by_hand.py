@@ -38,7 +38,7 @@ from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
 )
 from torch.nn.attention.bias import causal_lower_right
 
-Step = Callable[[], torch.Tensor]
+Step = Callable[[], Any]
 
 
 def slowest(value: float) -> float:
@@ -59,28 +59,97 @@ def attended(x: torch.Tensor, layer: dict[str, torch.Tensor], turn: Any, world: 
 def megatron(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
     """Two sums over the ranks a layer."""
     for layer in layers:
-        part = attended(normed(x, layer["attention_norm"]), layer, turn, world)
-        dist.all_reduce(part)
-        x = x + part
-        part = gated(normed(x, layer["mlp_norm"]), layer)
-        dist.all_reduce(part)
-        x = x + part
+        x = x + _Sum.apply(attended(_Same.apply(normed(x, layer["attention_norm"])), layer, turn, world))
+        x = x + _Sum.apply(gated(_Same.apply(normed(x, layer["mlp_norm"])), layer))
     return x
 
 
 def sequence(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
     """The same with every rank's own tokens in between: each sum is a reduce-scatter, and a gather comes before."""
-    whole = x.new_empty(world * len(x), D)
-    own = torch.empty_like(x)
     for layer in layers:
-        for norm, part in (
-            ("attention_norm", partial(attended, layer=layer, turn=turn, world=world)),
-            ("mlp_norm", partial(gated, layer=layer)),
-        ):
-            dist.all_gather_into_tensor(whole, normed(x, layer[norm]))
-            dist.reduce_scatter_tensor(own, part(whole))
-            x = x + own
+        whole = _Gather.apply(normed(x, layer["attention_norm"]))
+        x = x + _Scatter.apply(attended(whole, layer, turn, world))
+        whole = _Gather.apply(normed(x, layer["mlp_norm"]))
+        x = x + _Scatter.apply(gated(whole, layer))
     return x
+
+
+def summed(part: torch.Tensor) -> torch.Tensor:
+    part = part.contiguous()
+    dist.all_reduce(part)
+    return part
+
+
+def gathered(own: torch.Tensor) -> torch.Tensor:
+    whole = own.new_empty(dist.get_world_size() * len(own), *own.shape[1:])
+    dist.all_gather_into_tensor(whole, own.contiguous())
+    return whole
+
+
+def scattered(part: torch.Tensor) -> torch.Tensor:
+    own = part.new_empty(len(part) // dist.get_world_size(), *part.shape[1:])
+    dist.reduce_scatter_tensor(own, part.contiguous())
+    return own
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over the ranks, whose gradient all have."""
+
+    @staticmethod
+    def forward(_: Any, part: torch.Tensor) -> torch.Tensor:
+        return summed(part)
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
+        return slope
+
+
+class _Same(torch.autograd.Function):
+    """What all ranks have, whose gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(_: Any, whole: torch.Tensor) -> torch.Tensor:
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
+        return summed(slope)
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' tokens of one's own."""
+
+    @staticmethod
+    def forward(_: Any, own: torch.Tensor) -> torch.Tensor:
+        return gathered(own)
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
+        return scattered(slope)
+
+
+class _Scatter(torch.autograd.Function):
+    """One's own tokens of the sum over the ranks."""
+
+    @staticmethod
+    def forward(_: Any, part: torch.Tensor) -> torch.Tensor:
+        return scattered(part)
+
+    @staticmethod
+    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
+        return gathered(slope)
+
+
+def with_backward(step: Step, layers: list[dict[str, torch.Tensor]], tokens: int) -> Step:
+    """The step, and the gradients of all weights of the mean of its squares; of norms each rank has the part of its
+    own tokens."""
+    learned = [weight.requires_grad_() for layer in layers for weight in layer.values()]
+
+    def both() -> Any:
+        with torch.enable_grad():
+            return torch.autograd.grad(step().float().square().sum() / (tokens * D), learned)
+
+    return both
 
 
 class Context:
@@ -135,23 +204,25 @@ def contenders(options: argparse.Namespace, rank: int, world: int) -> dict[str, 
 
     def cut(step: Any, own: int) -> Step:
         x, layers = drawn(own, D, dtype=torch.bfloat16), made(world)
-        return partial(step, x, layers, angles(torch.arange(tokens)), world)
+        forward = partial(step, x, layers, angles(torch.arange(tokens)), world)
+        return with_backward(forward, layers, tokens) if options.backward else forward
 
     def context() -> Step:
         x = drawn(tokens // world, D, dtype=torch.bfloat16)
         return partial(Context(tokens, rank, world).forward, x, made(1))
 
-    return {
+    found = {
         "Megatron": lambda: cut(megatron, tokens),
         "Megatron with sequence parallelism": lambda: cut(sequence, tokens // world),
-        "context parallel": context,
     }
+    return found if options.backward else {**found, "context parallel": context}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--backward", action="store_true")
     parser.add_argument("--gate", type=Path, help="when all is ready make GATE.ready, and go on when there is GATE.go")
     options = parser.parse_args()
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
 PLANNERS = 4  # at once
 READY_S = 120.0  # to get ready
+LAUNCHER = '  File "<frozen runpy>"'  # from here on torchrun says where it was itself, not what its ranks said
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ class Running:
             with suppress(json.JSONDecodeError):
                 found = json.loads(line)
         if self.process.returncode or not found:
-            said = (self.folder / f"{self.job.name}.err").read_text()[-1500:]
-            found["failed"] = f"code {self.process.returncode}: {said}"
+            said = (self.folder / f"{self.job.name}.err").read_text()
+            own = said.partition(LAUNCHER)[0].rstrip() or said
+            found["failed"] = f"code {self.process.returncode}: {own[-1500:]}"
         now = monotonic()
         return found | {"took_s": round(now - self.began, 1), "went_s": round(now - (self.went or self.began), 1)}
 

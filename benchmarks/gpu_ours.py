@@ -26,13 +26,14 @@ from gpu_jobs import passed  # type: ignore[import-not-found, unused-ignore]
 from gpu_rows import BY_NAME, Row  # type: ignore[import-not-found, unused-ignore]
 from gpu_steps import Contender, Moment, seconds  # type: ignore[import-not-found, unused-ignore]
 
+from tapestry.dtypes import DTYPES
 from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, load_plan, plan
 from tapestry.planner.format.events import Event
 from tapestry.planner.measured import beside
 from tapestry.planner.views.peers import measured_peers, predicted_peers
 from tapestry.planner.views.timeline import Kinds, timeline_drawing
-from tapestry.program import Program
+from tapestry.program import Program, Tensor
 from tapestry.workers.between import carrying, filling, first_buffers
 from tapestry.workers.device import in_order
 from tapestry.workers.devices import open_device
@@ -45,6 +46,7 @@ BEGAN = perf_counter()
 NOTED = 12  # steps whose tasks are timed
 BLOCK = 1 << 21  # elements that are drawn of a tensor, over and over, and looked at
 LARGEST = 1e6
+SAME = 1e-2  # parts of a norm
 
 
 def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
@@ -86,7 +88,7 @@ class Ours:
         self.bytes_moved = self.held.transport.bytes_moved
         self.wait()
         self._after()
-        self.held.replay.keep(timed=False)
+        self.held.keep()
 
     def _after(self) -> None:
         """What a step that was not asked for by `step` leaves to be done."""
@@ -116,6 +118,7 @@ class Ours:
     def noted(self) -> list[Step]:
         """Steps whose tasks are timed, of all ranks; on rank 0 alone."""
         self.held.replay.keep(timed=True)
+        self.held.settle(may_fail=False)
         mine: list[list[Event]] = []
         for _ in range(NOTED):
             if isinstance(self.held, OneOfMany):
@@ -130,16 +133,36 @@ class Ours:
         steps = [list(chain(*of_ranks)) for of_ranks in zip(*ranks, strict=True)]
         return [Step(max(e.end_s for e in events), sorted(events, key=lambda e: e.start_s)) for events in steps]
 
-    def ordinary(self) -> bool:
-        """Whether every output is, on every rank."""
-        names = list(self.made.document.outputs.items())
-        found = True
-        for tensor, buffer in names:
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Of the last step, whole, on rank 0; nothing on the others."""
+        found = {}
+        for tensor, buffer in self.made.document.outputs.items():
             array, run = self.held.gathered(tensor, buffer, near=False)
             run()
             self.wait()
-            found &= array is None or ordinary(array)
+            if array is not None:
+                found[tensor] = array
         return found
+
+
+def strange(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray], *, same: bool) -> list[str]:
+    """The outputs of a last step that are not ordinary, or, where steps are to leave the ``same``, are far from the
+    first one's: numbers are rounded otherwise where threads add in another order."""
+    found = []
+    for tensor, array in last.items():
+        if not ordinary(array):
+            some = array.reshape(-1)[:BLOCK].astype(np.float64)
+            found.append(f"{tensor}: {np.count_nonzero(~np.isfinite(some))} not finite, to {np.nanmax(abs(some)):g}")
+        elif same and (far := away(array, first[tensor])) > SAME:
+            found.append(f"{tensor}: {far:.2g} of its norm away from the first step's")
+    return found
+
+
+def away(values: np.ndarray, others: np.ndarray) -> float:
+    """The norm of the difference, in parts of that of the others."""
+    ours, theirs = (array.reshape(-1)[:: max(1, array.size // BLOCK)].astype(np.float64) for array in (values, others))
+    norm = float(np.linalg.norm(theirs))
+    return float(np.linalg.norm(ours - theirs)) / norm if norm else float(np.any(ours))
 
 
 def ordinary(values: np.ndarray) -> bool:
@@ -153,10 +176,11 @@ def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> d
     made = load_plan(folder / f"{row.name}.plan.json")
     given = values(made.program) | row.given
     empty = [name for name, value in given.items() if value.size > 1 and not np.any(value)]
-    if strange := [*empty, *(name for name, value in given.items() if not ordinary(value))]:
-        raise SystemExit(f"{row.name}: {', '.join(strange)}: nothing but zeros, or not finite, or beyond {LARGEST:g}")
+    if odd := [*empty, *(name for name, value in given.items() if not ordinary(value))]:
+        raise SystemExit(f"{row.name}: {', '.join(odd)}: nothing but zeros, or not finite, or beyond {LARGEST:g}")
     said("values drawn")
     ours = Ours(made, given, device, "torchrun" if row.gpus > 1 else "local")
+    first = ours.outputs()
     said("bound")
     contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
     said("rivals ready")
@@ -166,8 +190,8 @@ def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> d
     taken = seconds(contenders, ours.agreed)
     said("timed")
     steps = ours.noted()
-    if not ours.ordinary():
-        raise SystemExit(f"{row.name}: an output is not finite, or beyond {LARGEST:g}")
+    if wrong := strange(first, ours.outputs(), same=not made.program.states):
+        raise SystemExit(f"{row.name}: of outputs {'; '.join(wrong)}")
     return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
 
 
@@ -189,9 +213,20 @@ def rivals(row: Row) -> dict[str, Contender]:
 
 
 def values(program: Program) -> dict[str, np.ndarray]:
-    """Of inputs, params and states; states are not negative: squares are among them."""
-    drawn = random_inputs(program, block=BLOCK)
-    return {name: abs(value) if program.tensor(name).role == "state" else value for name, value in drawn.items()}
+    """Of inputs, params and states; states are not negative: squares are among them. Floats of one role, type and shape
+    are the same, so that a process holds one layer of many."""
+    given = program.of_role("input", "param", "state")
+    drawn: dict[tuple[str, ...], str] = {}
+    like = {t.name: drawn.setdefault(_kind(t), t.name) for t in given}
+    some = replace(program, tensors=tuple(t for t in program.tensors if like.get(t.name, t.name) == t.name))
+    found = random_inputs(some, block=BLOCK)
+    found = {name: abs(value) if program.tensor(name).role == "state" else value for name, value in found.items()}
+    return {name: found[first] for name, first in like.items()}
+
+
+def _kind(tensor: Tensor) -> tuple[str, ...]:
+    apart = () if DTYPES[tensor.dtype].kind == "float" else (tensor.name,)
+    return (tensor.role, tensor.dtype, str(tensor.shape), *apart)
 
 
 def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dict[str, Any]:

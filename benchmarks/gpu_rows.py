@@ -51,10 +51,12 @@ class Row:
 
 LLAMA = {"layers": 8, "tokens": 8192}
 LONG = {"layers": 4, "tokens": 32768}
+LONGER = {"layers": 8, "tokens": 32768}
 IMAGE = {"y": 2048, "x": 2048}
 TITLE = "Llama, 8 layers, 8,192 tokens"
 TRAINED = "a step of training of Llama, 8 layers, 8,192 tokens"
 BY_HAND = ("Megatron", "Megatron with sequence parallelism", "context parallel")
+DATA_PARALLEL = ("DDP", "FSDP")
 
 SIXTEEN, ONE = (f"ConvNeXt-like, {images} of 2,048 x 2,048" for images in ("16 images", "1 image"))
 PLACED = {"t": 4096, "d": 512, "f": 2048}
@@ -73,9 +75,18 @@ ROWS = (
         factor=1.9),
     Row("llama2long", "Llama, 4 layers, 32,768 tokens", "llama", "forward", 2, LONG, beside="hand-32768",
         rivals=BY_HAND, factor=1.2),
+    Row("llama2backward", f"{TITLE}, forward and backward", "goals", "gradients", 2, beside="hand-backward",
+        rivals=BY_HAND[:2]),
     Row("llama4", TITLE, "llama", "forward", 4, LLAMA, beside="hand4-8192", rivals=BY_HAND, most_s=14e-3),
-    Row("llama4long", "Llama, 4 layers, 32,768 tokens", "llama", "forward", 4, LONG, beside="hand4-32768",
+    Row("llama4cut", f"{TITLE}, 2 GiB a GPU", "llama", "forward", 4, LLAMA, "2GiB", "hand4-8192", BY_HAND[:2]),
+    Row("llama4long", "Llama, 8 layers, 32,768 tokens", "llama", "forward", 4, LONGER, beside="hand4-32768",
         rivals=BY_HAND, most_s=80e-3),
+    Row("llama4backward", f"{TITLE}, forward and backward", "goals", "gradients", 4, beside="hand4-backward",
+        rivals=BY_HAND[:2]),
+    Row("convnet1x4", ONE, "convnet", "forward", 4, {"n": 1, **IMAGE}, beside="convnet1x1", rivals=("one GPU",),
+        factor=3.5),
+    Row("train4", "a step of training of Llama, 8 layers, 4 sequences of 8,192 tokens", "goals", "train_sequences", 4,
+        {"b": 4}, beside="train4-hand", rivals=DATA_PARALLEL, factor=1.1),
     Row("decode1", "Llama, 8 layers, one token more of 8,192", "llama", "decode_step", 1, {"layers": 8},
         model=("decode", {}), given={"at": np.int32(4000)}),
     Row("moe1", "mixture of experts, 4,096 tokens", "moe", "layer", 1, PLACED, model=("moe", PLACED)),
@@ -84,6 +95,8 @@ ROWS = (
         model=("perceptron", {})),
     Row("train1", TRAINED, "llama", "train_step", 1, LLAMA, model=("llama_step", LLAMA)),
     Row("train2", TRAINED, "llama", "train_step", 2, LLAMA, beside="train1", rivals=("one GPU",)),
+    Row("train2b", "a step of training of Llama, 8 layers, 2 sequences of 8,192 tokens", "goals", "train_sequences", 2,
+        {"b": 2}, beside="train2-hand", rivals=DATA_PARALLEL, factor=1.1),
     Row("digits1", "a step of training on 512 digits", "digits", "train_step", 1, {"n": 512}, model=("digits", {})),
 )  # fmt: skip
 BY_NAME = {row.name: row for row in ROWS}

@@ -122,7 +122,7 @@ def test_a_second_run_goes_on_on_the_gpus_that_it_is_given(
 
 
 def test_rows_of_two_gpus_are_left_out_where_there_is_one(bench: dict[str, Any], tmp_path: Path) -> None:
-    names = {job.name for job in bench["gpu"].jobs(tmp_path, "h200", 1, [])}
+    names = {job.name for job in bench["gpu"].jobs(tmp_path, "h200", "h200x8", 1, [])}
     assert {"llama1", "plan-llama1"} <= names
     assert not {"llama2", "plan-llama2", "hand-8192"} & names
 

@@ -129,7 +129,7 @@ class Compiled:
         if self._counts and Counter(received) != self._planned:
             demand_planned(self._plan, received, held.numbers)
         if not self._kept:
-            self._counts, self._kept = not held.replay.keep(timed=False), True
+            self._counts, self._kept = not held.keep(), True
 
     def _read(self, held: Held, buffers: Mapping[str, str], like: Any | None) -> dict[str, Any]:
         """Tensors from the buffers of all ranks, of the kind of another: on the GPU where that lies there."""

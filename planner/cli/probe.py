@@ -40,6 +40,10 @@ def probe(
     add_to: Annotated[
         Path | None, typer.Option(metavar="machine.toml", help="Add the program to a machine that was probed before.")
     ] = None,
+    devices_from: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="What the devices are; transfers between them alone are measured."),
+    ] = None,
     rewrites: Annotated[
         bool, typer.Option("--rewrites", help="The program is cleaned and fused first, as `plan --rewrites` does.")
     ] = False,
@@ -52,10 +56,12 @@ def probe(
     """
     if output is not None:
         demand_place(output, force=force)
+    if add_to is not None and devices_from is not None:
+        raise UsageError("--add-to and --devices-from: a machine that was probed, or one whose links are measured")
     if add_to is not None and not program:
         raise UsageError("--add-to adds a program", hint="name it: FILE.py:PROGRAM")
     found = _program(program or [], settings or [])
-    text = _probed(found, output, device, engine, ranks, add_to, quick=quick, rewrite=rewrites)
+    text = _probed(found, output, device, engine, ranks, add_to, devices_from, quick=quick, rewrite=rewrites)
     if output is None:
         put(text.rstrip())
     else:
@@ -81,6 +87,7 @@ def _probed(
     engine: str,
     ranks: int | None,
     add_to: Path | None,
+    devices_from: str | None,
     *,
     quick: bool,
     rewrite: bool,
@@ -95,8 +102,11 @@ def _probed(
         raise UsageError("was not probed: it has no paces", where=str(add_to), hint="leave out --add-to")
     name = output.stem if output is not None and re.fullmatch(r"[A-Za-z0-9][\w.-]*", output.stem) else "probed"
     names: dict[str, str] = {}
+    devices = load_machine(devices_from).device if devices_from is not None else None
     with working("probing") as say:
-        machine = known or probe_machine(name=name, device=device, engine=engine, ranks=ranks, quick=quick, say=say)
+        machine = known or probe_machine(
+            name=name, device=device, engine=engine, ranks=ranks, quick=quick, devices=devices, say=say
+        )
         if program is not None:
             machine, made = measured_program(
                 machine, program, device=device, engine=engine, quick=quick, ranks=ranks, rewrite=rewrite, say=say

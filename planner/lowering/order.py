@@ -2,10 +2,12 @@
 
 Ranks that compute the same operations have one compute lane and one lane of transfers together: one for all ranks where
 no operation leaves a rank idle. Among the tasks whose producers are scheduled, the one that can start first goes next;
-on a tie that of the first piece, then the one after which most is to be transferred, then the one with the longest way
-to the end. So pieces of a batch go through one after another, each as far as it gets: a group of ranks that has passed
-one on takes the next. And what is sent is made before what is not: a lane of compute takes as long in any order, and
-transfers under it are hidden (Jackson's rule for jobs that are delivered by others: those that take longest first).
+on a tie that of the first piece, then the one after which most is to be transferred, then the one that is soonest
+followed by a transfer, then the one with the longest way to the end. So pieces of a batch go through one after another,
+each as far as it gets: a group of ranks that has passed one on takes the next. And what is sent is made before what is
+not: a lane of compute takes as long in any order, and transfers under it are hidden (Jackson's rule for jobs that are
+delivered by others: those that take longest first; and of those that take as long Johnson's for two machines: what is
+made soonest first, so that the second machine begins early).
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ class _Lister:
         self._met: dict[tuple[Region, Region], bool] = {}
         self.readers = {k: self._readers(k) for k in (*self.inputs, *range(len(self.units)))}
         self.moves = {k: self._moves(k) for k in (*self.inputs, *range(len(self.units)))}
-        self.moved, self.level = self._after()
+        self.moved, self.level, self.lead = self._after()
         size = len(self.units[0].strategy.shards) if self.units else 1
         self.sides = told_apart((unit.strategy.ranks for unit in self.units), size)
 
@@ -168,17 +170,21 @@ class _Lister:
         parts = [self._part(need, writer) for need in needs if not whole.satisfies(need)]
         return [(need, self.traffic.move(have, need, width).seconds) for need in maximal(parts)]
 
-    def _after(self) -> tuple[dict[int, float], dict[int, float]]:
+    def _after(self) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
         """Seconds from the start of each task to the end of the program: of transfers alone, and of all that there is,
-        each along its longest way.
+        each along its longest way; and to the first transfer of the longest way of transfers, of compute alone.
         """
         moved: dict[int, float] = {}
         level: dict[int, float] = {}
+        lead: dict[int, float] = {}
         for k in reversed(range(len(self.units))):
             readers, own = self.readers[k], max((seconds for _, seconds in self.moves[k]), default=0.0)
-            moved[k] = own + max((moved[reader] for reader in readers), default=0.0)
+            furthest = max((moved[reader] for reader in readers), default=0.0)
+            moved[k] = own + furthest
             level[k] = self.units[k].strategy.slowest + own + max((level[reader] for reader in readers), default=0.0)
-        return moved, level
+            until = min((lead[reader] for reader in readers if moved[reader] == furthest), default=0.0)
+            lead[k] = self.units[k].strategy.slowest + (0.0 if own else until)
+        return moved, level, lead
 
     def order(self) -> Listing:
         lanes = _Lanes([0.0] * len(self.sides), [0.0] * len(self.sides))
@@ -229,10 +235,14 @@ class _Lister:
     def _ranks(self) -> list[int]:
         """By task which of those that can start together goes first."""
         found = [0] * len(self.units)
-        first = sorted(range(len(found)), key=lambda k: (self._piece(k), -self.moved[k], -self.level[k], k))
+        first = sorted(range(len(found)), key=self._before)
         for place, k in enumerate(first):
             found[k] = place
         return found
+
+    def _before(self, k: int) -> tuple[float, ...]:
+        lead = self.lead[k] if self.moved[k] else 0.0
+        return self._piece(k), -self.moved[k], lead, -self.level[k], k
 
     def _next(self, lanes: _Lanes) -> _Transfer | None:
         """The transfer that can start first, on a tie that of the first piece."""

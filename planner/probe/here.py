@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import UsageError
 from ...space import Box, Region
 from ..interface import Plan, run_plans
-from ..machine import KernelWorkspace, Machine, Tier
+from ..machine import DeviceModel, KernelWorkspace, Machine, Tier
 from ..measured import Step
 from .measure import Host, Runs, Say, Ways, probed, with_program
 
@@ -31,15 +31,19 @@ def probe_machine(
     engine: str = "torchrun",
     ranks: int | None = None,
     quick: bool = False,
+    devices: DeviceModel | None = None,
     say: Say = lambda _: None,
 ) -> Machine:
     """Measure this computer as a machine of so many ranks (by default one a core, or one a GPU), run by an engine.
 
-    engine: "torchrun", a process a rank, or "local", where all ranks take turns in this process. UsageError for a
-    device that is not here.
+    engine: "torchrun", a process a rank, or "local", where all ranks take turns in this process. devices: what its
+    devices are known to be; transfers alone are measured then. UsageError for a device that is not here, and for one
+    rank whose device is known.
     """
     host = host_of(name, device, engine, ranks)
-    return probed(host, ways_on(engine, device), quick=quick, say=say)
+    if devices is not None and host.ranks == 1:
+        raise UsageError("of one rank nothing is left to measure: its device is known, and it has no links")
+    return probed(host, ways_on(engine, device), quick=quick, device=devices, say=say)
 
 
 def measured_program(

@@ -107,25 +107,37 @@ class Ways:
     transfers: Runs
 
 
-def probed(host: Host, ways: Ways, *, quick: bool, say: Say = lambda _: None) -> Machine:
-    """Measure a machine: with one rank at work, with all, and their transfers."""
+def probed(
+    host: Host, ways: Ways, *, quick: bool, device: DeviceModel | None = None, say: Say = lambda _: None
+) -> Machine:
+    """Measure a machine: with one rank at work, with all, and their transfers; of a machine whose ``device`` is known,
+    its transfers alone. Where each device computes by itself, transfers between fewer ranks are measured, too."""
     sizes, repeat = host.sizes(quick=quick), REPEAT_QUICK if quick else REPEAT
     first = _unmeasured(host)
+    known = device or _device(host, _paces(host, ways, first, sizes, repeat, say))
+    if host.ranks == 1:
+        return _machine(host, known, ())
+    say("measuring transfers")
+    curves: list[Curve] = []
+    for ranks in _levels(host.ranks, quick=quick)[1:] if host.graphs else [host.ranks]:
+        (moved,) = _measured(host, ways.transfers, [_moves_plan(first, ranks, sizes)], repeat)
+        curves += transfer_curves(transfer_samples(*moved), ranks)
+    return _machine(host, known, tuple(curves))
+
+
+def _paces(host: Host, ways: Ways, first: Machine, sizes: Sizes, repeat: int, say: Say) -> tuple[Pace, ...]:
+    """What tasks take with one rank at work, and with all."""
     say("planning what is to be measured")
-    levels = [1] if host.graphs else _levels(host.ranks, quick=quick)
+    levels = [1] if host.graphs else _levels(host.ranks, quick=repeat == REPEAT_QUICK)
     plans = [_work_plan(first, ranks, sizes) for ranks in levels]
     say("measuring tasks")
     paces = tuple(pace_of(*each, sizes.grids) for each in _measured(host, ways.tasks, plans, repeat))
-    if sizes.records is not None:
-        seen = [_attention_plan(first, ranks, sizes) for ranks in levels]
-        each = zip(paces, _measured(host, ways.joined, seen, repeat), strict=True)
-        kernel = ("attention", sizes.heads.dtype)
-        paces = tuple(with_attention(pace, *took, kernel, sizes.records) for pace, took in each)
-    if host.ranks == 1:
-        return _machine(host, paces, ())
-    say("measuring transfers")
-    (moved,) = _measured(host, ways.transfers, [_moves_plan(first, host.ranks, sizes)], repeat)
-    return _machine(host, paces, transfer_curves(transfer_samples(*moved), host.ranks))
+    if sizes.records is None:
+        return paces
+    seen = [_attention_plan(first, ranks, sizes) for ranks in levels]
+    each = zip(paces, _measured(host, ways.joined, seen, repeat), strict=True)
+    kernel = ("attention", sizes.heads.dtype)
+    return tuple(with_attention(pace, *took, kernel, sizes.records) for pace, took in each)
 
 
 def _measured(host: Host, runs: Runs, plans: Sequence[Plan], repeat: int) -> list[tuple[Plan, TaskTimes]]:
@@ -161,10 +173,10 @@ def _moves_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
 def _unmeasured(host: Host) -> Machine:
     """Any rates: they decide nothing where everything is pinned."""
     pace = Pace(1, 1e-6, ((1.0, 1e-9),))
-    return _machine(host, (pace,), ())
+    return _machine(host, _device(host, (pace,)), ())
 
 
-def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> Machine:
+def _device(host: Host, paces: tuple[Pace, ...]) -> DeviceModel:
     """Rates, which stand in where there is no curve, are the best of the curves with all ranks at work; that of the
     memory is what the largest copy had, which no cache holds."""
     most = max(paces, key=lambda pace: pace.ranks)
@@ -177,10 +189,13 @@ def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> 
         *host.behind,
         Tier("disk", host.disk_bytes, 1.0, 0.5, shared_per_host=True),
     )
-    device = DeviceModel(
+    return DeviceModel(
         host.device, most.start_s, tuple(Rate(*key, tflops) for key, tflops in sorted(peak.items())), tiers,
         overlap=host.overlap, paces=paces, workspaces=host.workspaces,
     )  # fmt: skip
+
+
+def _machine(host: Host, device: DeviceModel, curves: tuple[Curve, ...]) -> Machine:
     links = (_link(host.link, curves),) if host.ranks > 1 else ()
     return Machine(host.name, host.description, device, 1, host.ranks, links)
 

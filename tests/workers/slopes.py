@@ -9,9 +9,12 @@ import tapestry as tp
 from tapestry import Tensor
 from tapestry.closeness import assert_close
 from tapestry.inputs import random_inputs
-from tapestry.planner import plan
-from tapestry.program import Program
+from tapestry.planner import load_machine, plan
+from tapestry.planner.format import Document
+from tapestry.planner.search.explicit import plan_partitions
+from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
+from tapestry.space import Box, Region
 
 from .unchecked import run_unchecked
 
@@ -31,13 +34,14 @@ class Case:
 
     def program(self) -> Program:
         t, s, h, g, e = self.sizes
-        lead = (self.batches,) if self.batches else ()
+        lead, named = ((self.batches,), ("b",)) if self.batches else ((), ())
 
         @tp.program
         def loss() -> Tensor:
-            q = tp.param("q", self.dtype, (*lead, t, h, e))
-            k, v = (tp.param(name, self.dtype, (*lead, s, g, e)) for name in "kv")
-            weights = tp.input("weights", "f32", (*lead, t, h, e))
+            ours, theirs = (*named, "t", "h", "e"), (*named, "s", "g", "e")
+            q = tp.param("q", self.dtype, (*lead, t, h, e), axes=ours)
+            k, v = (tp.param(name, self.dtype, (*lead, s, g, e), axes=theirs) for name in "kv")
+            weights = tp.input("weights", "f32", (*lead, t, h, e), axes=ours)
             return tp.sum(tp.attention(q, k, v, **self.seen).astype("f32") * weights)
 
         @tp.program
@@ -49,11 +53,38 @@ class Case:
 
     def check(self, ranks: int, device: str = "numpy") -> None:
         """Planned, proved, run, and compared."""
-        program, given = self.program(), random_inputs(self.program(), 3)
+        program = self.program()
         made = plan(program, "cpu-4", mesh=(ranks,), time_limit=10)
         assert made.check().ok
-        found = run_unchecked(made.document, given, device=device, poison=True)
+        self.check_run(program, made.document, device)
+
+    def check_zigzag(self, device: str = "numpy") -> None:
+        """Over two ranks, of which one has queries from both ends, and so two stretches that fold into all keys."""
+        program = self.program()
+        shards = {op.name: [_ends(op, rank) for rank in range(2)] for op in program.operations}
+        self.check_run(program, plan_partitions(program, load_machine("cpu-4"), shards).document, device)
+
+    def check_run(self, program: Program, document: Document, device: str) -> None:
+        """Two steps, the second as the device repeats it."""
+        given = random_inputs(program, 3)
+        found = run_unchecked(document, given, device=device, poison=True, repeat=2)
         assert_close(program, given, found.outputs, evaluate(program, given))
+
+
+def _ends(op: Operation, rank: int) -> Region:
+    """Of two ranks the first has the first and the last quarter of the queries, the second what is between."""
+    names = [dim.name for dim in op.dims]
+    extents = [dim.extent for dim in op.dims]
+    whole = Box.of_shape(extents)
+    if "t" not in names:
+        return whole.region()
+    at = names.index("t")
+    places = [k * extents[at] // 4 for k in range(5)]
+    cuts = [(places[0], places[1]), (places[3], places[4])] if rank == 0 else [(places[1], places[3])]
+    parts = [
+        Box((*whole.lo[:at], lo, *whole.lo[at + 1 :]), (*whole.hi[:at], hi, *whole.hi[at + 1 :])) for lo, hi in cuts
+    ]
+    return Region(tuple(part.grid() for part in parts))
 
 
 def near(t: Any, s: Any) -> Any:

@@ -91,12 +91,12 @@ def by_products(op: Operation, runs: Runs) -> Callable[..., Any]:
     """The function that makes the slopes of a box of points from dense operands."""
     assert isinstance(op.body, Block)
     scale, roles = float(op.body.attrs["scale"]), Roles.of(op)
-    reads, seen = op.body.reads, visible(op.where, runs, [*roles.batch, roles.row, roles.key])
+    reads = op.body.reads
 
     def made(*operands: Any) -> Any:
         import torch
 
-        mask = torch.as_tensor(seen, device=operands[0].device)
+        mask = visible_there(op.where, runs, [*roles.batch, roles.row, roles.key], operands[0].device)
         wide = torch.float64 if operands[0].dtype is torch.float64 else torch.float32
         sides = [_whole(x.to(wide), op, read) for x, read in zip(operands, reads, strict=True)]
         if roles.keyed:  # [..., key, group, row, inner, element], 1 long where it is none of theirs
@@ -135,4 +135,24 @@ def visible(where: Sequence[Bound], runs: Runs, names: Sequence[str]) -> np.ndar
             found &= value >= bound.lo
         if bound.hi is not None:
             found &= value < bound.hi
+    return found
+
+
+def visible_there(where: Sequence[Bound], runs: Runs, names: Sequence[str], device: Any) -> Any:
+    """The same as a tensor of torch, made where it is used: a graph holds nothing that comes from the host's memory."""
+    import torch
+
+    def along(place: int) -> Any:
+        run = runs[names[place]]
+        index = torch.arange(run.start, run.stop, run.step, device=device)
+        return index.view([-1 if k == place else 1 for k in range(len(names))])
+
+    at = {name: along(place) for place, name in enumerate(names)}
+    found = torch.ones([len(runs[name]) for name in names], dtype=torch.bool, device=device)
+    for bound in where:
+        value = bound.expr.evaluate(at)
+        if bound.lo is not None:
+            found = found & (value >= bound.lo)
+        if bound.hi is not None:
+            found = found & (value < bound.hi)
     return found

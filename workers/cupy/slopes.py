@@ -16,7 +16,7 @@ from ...dtypes import name_of
 from ...expr import Affine, Bound
 from ...program import Block, Operation
 from ..device import Evaluation, Stored
-from .cells import Cell, cells_of
+from .cells import Cell, Runs, cells_of
 from .heads import KNOWN, WIDTHS, WORTH, Names
 from .jobs import Renaming
 from .machine import Heads, Machine
@@ -65,10 +65,13 @@ class Slopes:
     stretches: tuple[Stretch, ...]
 
 
-def slopes_of(task: Evaluation) -> list[Slopes] | None:
-    """The calls that a task is; None where a library has not all of them."""
-    found = [_slopes(task, cell) for cell in cells_of(task.op, task.points)]
-    return None if None in found else [one for one in found if one is not None]
+def slopes_of(task: Evaluation) -> list[list[Slopes]] | None:
+    """The calls that a task is, those together whose slopes are added up in the same elements; None where a library has
+    not all of them."""
+    found = [[_slopes(task, cell, folds) for folds in cell.folds] for cell in cells_of(task.op, task.points)]
+    if any(one is None for calls in found for one in calls):
+        return None
+    return [[one for one in calls if one is not None] for calls in found]
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,16 @@ class Roles:
         return Roles(tuple(batch), row, key, (head,), column, side)
 
 
-def _slopes(task: Evaluation, cell: Cell) -> Slopes | None:
+def _slopes(task: Evaluation, cell: Cell, folds: Runs) -> Slopes | None:
     op = task.op
     assert isinstance(op.body, Block)
     roles, width = Roles.of(op), op.dims[-1].extent
     stored = [task.reads[read.tensor] for read in op.body.reads]
-    if len(cell.folds) != 1 or width not in WIDTHS or len(roles.batch) > 1:
+    if width not in WIDTHS or len(roles.batch) > 1:
         return None
     if any(isinstance(s.array, np.ndarray) or name_of(s.array.dtype) not in KNOWN for s in stored[:5]):
         return None
-    runs = {**cell.kept, **cell.folds[0]}
+    runs = {**cell.kept, **folds}
     rows, keys = len(runs[roles.row]), len(runs[roles.key])
     if rows * keys < WORTH:
         return None
@@ -211,10 +214,11 @@ class LibrarySlopes:
     them.
     """
 
-    def __init__(self, machine: Machine, calls: Sequence[Slopes], task: Evaluation) -> None:
-        self.machine, self.calls = machine, calls
-        self.key = task.lane, task.op.operands, [replace(one, into=one.sides[0], side="") for one in calls]
-        self.sides = {one.side for one in calls}
+    def __init__(self, machine: Machine, calls: Sequence[Sequence[Slopes]], task: Evaluation) -> None:
+        self.machine, self.together = machine, calls
+        self.calls = [one for ones in calls for one in ones]
+        self.key = task.lane, task.op.operands, [replace(one, into=one.sides[0], side="") for one in self.calls]
+        self.sides = {one.side for one in self.calls}
         self.before: LibrarySlopes | None = None
         self.followers = 0
         self._kept: list[Made] | None = None
@@ -237,8 +241,9 @@ class LibrarySlopes:
         made = None if self.before is None else self.before.taken()
         if made is None:
             made = [self._made(one) for one in self.calls]
-        for one, parts in zip(self.calls, made, strict=True):
-            self._store(one, parts)
+        parts = iter(made)
+        for ones in self.together:
+            self._store(ones, [next(parts) for _ in ones])
         self._kept, self._taken = (made if self.followers else None), 0
 
     def taken(self) -> list[Made] | None:
@@ -260,20 +265,24 @@ class LibrarySlopes:
             found.append(library(slope, q, k, v, result, largest + total.log(), part.causal, one.scale))
         return found
 
-    def _store(self, one: Slopes, parts: Made) -> None:
-        """The slopes of a task, those of several stretches added up in f32."""
+    def _store(self, ones: Sequence[Slopes], made: Sequence[Made]) -> None:
+        """The slopes of some calls that go to the same elements, those of several stretches added up in f32."""
         import torch
 
-        count, heads = (one.rows, one.heads) if one.side == "q" else (one.keys, one.groups)
-        into = self._view(one.into, one, 0, count, heads, one.width)
-        places = [part.mine if one.side == "q" else part.theirs for part in one.stretches]
-        made = [part[SIDES.index(one.side)] for part in parts]
-        if places == [slice(0, count)]:
-            into.copy_(made[0])
+        first, *_ = ones
+        count, heads = (first.rows, first.heads) if first.side == "q" else (first.keys, first.groups)
+        into, side = self._view(first.into, first, 0, count, heads, first.width), SIDES.index(first.side)
+        parts = [
+            (part.mine if one.side == "q" else part.theirs, slopes[side])
+            for one, each in zip(ones, made, strict=True)
+            for part, slopes in zip(one.stretches, each, strict=True)
+        ]
+        if [place for place, _ in parts] == [slice(0, count)]:
+            into.copy_(parts[0][1])
             return
         added = torch.zeros(into.shape, dtype=torch.float32, device=into.device)
-        for place, part in zip(places, made, strict=True):
-            added[:, :, place].add_(part)
+        for place, slopes in parts:
+            added[:, :, place].add_(slopes)
         into.copy_(added)
 
     def _view(self, x: Heads, one: Slopes, first: int, count: int, heads: int, width: int) -> Any:

@@ -69,6 +69,13 @@ class Held(ABC):
         """After a step: what went wrong in it is raised, on all ranks if it may fail, which all of them know alike."""
         del may_fail
 
+    def keep(self) -> bool:
+        """From now on a step as the device keeps it: see `Replay.keep`. What goes wrong in that is raised here, and not
+        only after a step of which a part is missing."""
+        counts = self.replay.keep(timed=False)
+        self.settle(may_fail=False)
+        return counts
+
     @abstractmethod
     def wait(self) -> None:
         """Before anything that cannot be broken off: what was asked for is done. PeerFailed if another rank is gone."""

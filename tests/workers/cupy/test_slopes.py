@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from ..slopes import LARGE, SMALL, Case
+from tapestry.workers.cupy.dense_slopes import visible, visible_there
+
+from ..slopes import LARGE, SMALL, Case, near
 from .host_machine import HostMachine
 
 pytest.importorskip("torch")
@@ -23,5 +28,34 @@ def test_a_library_is_asked_for_what_it_has(case: Case, ranks: int, on_host: str
     asked = machine.kernels.count("library slopes")
     assert asked
     t, s, *_ = case.sizes
-    if ranks == 1:  # one call for the slopes of all: of the keys that all see, and of the others
-        assert asked == (2 if case.seen.get("offset", 0) > 0 or t > s else 1)
+    if ranks == 1:  # one call a step for the slopes of all: of the keys that all see, and of the others
+        assert asked == 2 * (2 if case.seen.get("offset", 0) > 0 or t > s else 1)
+
+
+def test_of_queries_from_both_ends_all_slopes_are_of_the_same_calls(
+    on_host: str, machine: HostMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapestry.workers.cupy.device.bind_products", None)  # nothing is made by products
+    case = Case("f16", (256, 256, 2, 1, 64), seen={"causal": True})
+    case.check_zigzag(on_host)
+    # Rank 0: its first queries among themselves, the last ones on what all of them see, and among themselves; rank 1
+    # as the last ones. The second step asks again.
+    assert machine.kernels.count("library slopes") == 2 * (3 + 2)
+
+
+@pytest.mark.parametrize(
+    "where", [{"causal": True}, {"causal": True, "offset": -3}, {"where": near}], ids=["causal", "later", "near"]
+)
+def test_what_is_visible_is_told_alike_here_and_there(where: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    program = Case("f32", (12, 16, 4, 2, 8), seen=where).program()
+    for op in program.operations:
+        if op.where:
+            runs = {dim.name: range(1, dim.extent, 2) for dim in op.dims}
+            names = [name for name in ("t", "s") if name in runs]
+            there = visible_there(op.where, runs, names, torch.device("cpu"))
+            np.testing.assert_array_equal(there.numpy(), visible(op.where, runs, names))
+
+
+def test_whole_and_cut_slopes_are_of_products_where_no_library_has_them(on_host: str) -> None:
+    Case("f32", (16, 16, 4, 2, 8), seen={"causal": True}).check_zigzag(on_host)

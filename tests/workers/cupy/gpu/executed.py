@@ -33,6 +33,7 @@ Job = tuple[Program, Document, Mapping[str, Any]]
 
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="no GPU")]
+SEVERAL = (2,) if gpus() <= 2 else (2, gpus())  # ranks, a process and a GPU each
 needs_two = [pytest.mark.gpu, pytest.mark.skipif(gpus() < 2, reason="fewer than two GPUs")]
 
 

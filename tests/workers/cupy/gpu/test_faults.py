@@ -31,7 +31,7 @@ from tapestry.workers.engines.launch import launch
 from ....gpus import gpus, visible
 from ...engines.test_faults import alive, wait_for
 from ...sheets import Sheet, blur
-from .executed import MACHINE, cut_along, needs_two
+from .executed import MACHINE, SEVERAL, cut_along, needs_two
 from .test_lasting import TAKE
 from .test_on_gpu import example_program
 
@@ -73,7 +73,7 @@ def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"a test took longer than {LIMIT_S} s")
 
 
-def planned(ranks: int = 2) -> Document:
+def planned(ranks: int) -> Document:
     program = example_program("mlp")
     return plan_partitions(program, MACHINE, cut_along(program, ranks, last=True)).document
 
@@ -104,9 +104,10 @@ ENDS = {
 }
 
 
-def test_a_rank_that_is_killed_or_stopped_ends_its_run_and_is_named(folder: Path) -> None:
+@pytest.mark.parametrize("ranks", SEVERAL)
+def test_a_rank_that_is_killed_or_stopped_ends_its_run_and_is_named(folder: Path, ranks: int) -> None:
     """All runs side by side."""
-    document, inputs = planned(), random_inputs(example_program("mlp"), 0)
+    document, inputs = planned(ranks), random_inputs(example_program("mlp"), 0)
     jobs = dict.fromkeys(ENDS, (document, inputs))
     jobs["KilledInACopy"] = brought_from_the_host(), {"x": np.arange(8, dtype=np.float32)}
 
@@ -137,13 +138,14 @@ TorchrunEngine().run(plan, random_inputs(plan.program, 0), Settings("faulty_gpu:
 """
 
 
-def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
+@pytest.mark.parametrize("ranks", SEVERAL)
+def test_ranks_die_with_the_process_that_launched_them(folder: Path, ranks: int) -> None:
     """While their GPUs are busy with something long."""
-    (folder / "plan.json").write_bytes(encode(planned()))
+    (folder / "plan.json").write_bytes(encode(planned(ranks)))
     environment = {**os.environ, "TMPDIR": str(folder.parent / "tmp")}
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCH, str(folder / "plan.json")], env=environment)
     try:
-        wait_for("two ranks at work", lambda: len(list(folder.glob("Busy-busy-*"))) == 2, LIMIT_S)
+        wait_for("all ranks at work", lambda: len(list(folder.glob("Busy-busy-*"))) == ranks, LIMIT_S)
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
@@ -154,9 +156,10 @@ def outer(x: f32[Tensor, "n"], y: f32[Tensor, "m"]) -> Tensor:
     return tp.sum(tp.exp(tp.einsum("n,m->nm", x, y)), axis=1)
 
 
-def test_memory_of_one_gpu_that_another_process_took(folder: Path) -> None:
-    program = outer.bind(n=1 << 15, m=1 << 15)
-    document = plan_partitions(program, MACHINE, cut_along(program, 2, last=False)).document
+@pytest.mark.parametrize("ranks", SEVERAL)
+def test_memory_of_one_gpu_that_another_process_took(folder: Path, ranks: int) -> None:
+    program = outer.bind(n=1 << 15, m=ranks << 14)
+    document = plan_partitions(program, MACHINE, cut_along(program, ranks, last=False)).document
     job = document, random_inputs(program, 0)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible()[1]}
     other = subprocess.Popen(

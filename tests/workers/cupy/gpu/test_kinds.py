@@ -6,10 +6,11 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, bf16
-from tapestry.planner.format import Resolved
+from tapestry.planner.format import Document, Resolved
 from tapestry.program import Program
 from tapestry.workers.cupy.machine import Machine
 
+from ....gpus import gpus
 from ....planner.search.named import CASES, Named
 from ...kinds import KINDS, Made, inputs_of, made
 from ...test_accumulating import SEVERAL
@@ -57,9 +58,22 @@ def test_ways_of_sharding_that_have_names(case: Named) -> None:
 @needs_two[1]
 @pytest.mark.long
 def test_a_process_each() -> None:
-    jobs = [job_of(made(kind)) for kind, (ranks, _) in KINDS.items() if ranks == 2]
+    jobs = [job_of(made(kind)) for kind, (ranks, _) in KINDS.items() if ranks <= gpus()]
     faults = [wrong(*pair, steps=2) for pair in zip(jobs, launched(jobs, "cupy", repeat=2), strict=True)]
     assert not any(faults), next(filter(None, faults))
+
+
+@needs_two[1]
+@pytest.mark.long
+def test_ways_of_sharding_that_have_names_a_process_each() -> None:
+    kinds = [(case.program, document) for case in CASES for document in [case.plan().document] if fits(document)]
+    jobs = [job_of(kind) for kind in kinds]
+    faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "cupy"), strict=True)]
+    assert not any(faults), next(filter(None, faults))
+
+
+def fits(document: Document) -> bool:
+    return len(document.devices) <= gpus()
 
 
 # -- folds onto partial results ----------------------------------------------------------------------------------------

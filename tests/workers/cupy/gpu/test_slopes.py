@@ -14,3 +14,8 @@ pytestmark = needs_gpu
 @pytest.mark.parametrize("case", [*SMALL, *LARGE], ids=str)
 def test_slopes_are_those_of_the_reference(case: Case, ranks: int) -> None:
     case.check(ranks, "cupy")
+
+
+@pytest.mark.parametrize("case", [*SMALL, *LARGE], ids=str)
+def test_queries_from_both_ends(case: Case) -> None:
+    case.check_zigzag("cupy")
