@@ -1,8 +1,9 @@
 """The packaged H200 machines from one that `tapestry machine probe --device cupy -o probed.toml` wrote on two of them.
 
-    python benchmarks/machines.py probed.toml [--into planner/machines]
+    python benchmarks/machines.py probed.toml [--four links.toml] [--into planner/machines]
 
-One and two GPUs are as probed. Eight of them, and two hosts of eight, take over what a GPU computes; their links, and
+One and two GPUs are as probed. Four take their links from what the same command wrote on four, with
+``--devices-from h200``. Eight of them, and two hosts of eight, take over what a GPU computes; their links, and
 host memory and disk while eight GPUs use them, are as they were measured by hand (`BY_HAND`).
 """
 
@@ -24,6 +25,10 @@ PROBED = """Written by `tapestry machine probe --device cupy` on two NVIDIA H200
 Each task was measured by itself, in a CUDA graph, under sustained load. Rates are the best of the curves; host memory
 is read and written by one GPU alone. Assumed and not measured: the disk.
 Operations are those of the examples but llama: its tasks are done together otherwise on one GPU than on two."""
+FOUR = """What a GPU computes is as in the machine h200x2. The links were written by `tapestry machine probe` with
+`--device cupy --devices-from h200` on four NVIDIA H200 SXM of one host, each kind of transfer between two of them and
+between all four. Host memory is read by all four at once, pinned (36.9 GB/s a GPU; one alone 55.4). Not measured: the
+disk."""
 EIGHT = """What a GPU computes was written by `tapestry machine probe --device cupy`, on the date of the machine h200x2.
 The rest was measured by hand on H200 SXM, CUDA 13.0, torch 2.11: host memory 27.5 GB/s a GPU, pinned, all eight at once
 (one alone 55.4; 101 in both directions); disk 3.4 read and 1.4 to 2.2 write a host, an eighth for each device.
@@ -49,12 +54,14 @@ BY_HAND = (
     ("all_reduce", 2, ((1048576, 80.66e-6), (16777216, 123.36e-6), (268435456, 1005.4e-6))),
     ("all_gather", 8, ((7340032, 87.38e-6), (117440512, 460.55e-6))),
 )
+AT_ONCE_GB_PER_S = 36.9  # of host memory, a GPU, while four copy
 LINK_GB_PER_S, LEAST_S = 332.0, 62e-6  # the best rate beyond the fixed part, and the least fixed part
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("probed", type=Path)
+    parser.add_argument("--four", type=Path, help="a machine of four of them, whose links were probed")
     parser.add_argument("--into", type=Path, default=ROOT / "planner" / "machines")
     options = parser.parse_args()
     probed, names = load_machine(options.probed), names_in(options.probed)
@@ -69,10 +76,27 @@ def main() -> None:
         "h200x8": with_device(load_machine("h200x8"), probed),
         "h200x8-2node": with_device(load_machine("h200x8-2node"), probed),
     }
+    comments = {"h200": PROBED, "h200x2": PROBED, "h200x4": FOUR}
+    if options.four is not None:
+        made["h200x4"] = of_four(probed, load_machine(options.four))
     for name, machine in made.items():
-        comment = PROBED if name in ("h200", "h200x2") else EIGHT + NETWORK * name.endswith("2node")
+        comment = comments.get(name, EIGHT + NETWORK * name.endswith("2node"))
         text = machine_toml(replace(machine, name=name), comment, names)
         (options.into / f"{name}.toml").write_text(text, encoding="utf-8")
+
+
+def of_four(probed: Machine, linked: Machine) -> Machine:
+    """Four of the GPUs that were probed, with links as measured on four; each has its share of the host's memory while
+    all of them copy."""
+    tiers = [
+        replace(tier, read_gb_per_s=AT_ONCE_GB_PER_S, write_gb_per_s=AT_ONCE_GB_PER_S) if tier.name == "host" else tier
+        for tier in probed.device.tiers
+    ]
+    when = linked.description.rpartition("probed on ")[2]
+    return Machine(
+        "h200x4", f"four NVIDIA H200 SXM (141 GB each), NVLink between them, probed on {when}",
+        replace(probed.device, tiers=tuple(tiers)), 1, 4, tuple(replace(link, kind="nvlink") for link in linked.links),
+    )  # fmt: skip
 
 
 def names_in(path: Path) -> dict[str, str]:

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import UsageError
+from ..program import Operation
 from ..records import width_of
 from ..space import Region
+from ..space.projection import operand_images
 from .contention import Streams, streams_of
 from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
 from .replay import Ends, Replay, Turn, Vector, in_turn
+from .strategy.calls import Call, calls_of
 from .strategy.first_traffic import FirstTraffic
 from .strategy.layouts import Layout, Layouts
 from .strategy.mesh import Mesh
@@ -64,7 +68,8 @@ class Prices:
         document = resolved.document
         self.resolved = resolved
         self.book = book or PriceBook.of(document)
-        self._compute: dict[tuple[str, str, bool, bool], tuple[Work, ...]] = {}
+        self._compute: dict[tuple[object, ...], tuple[Work, ...]] = {}
+        self._points: dict[tuple[str, Region], dict[str, Region]] = {}
         self._seconds: dict[int, Any] = {}
         self._moves: dict[tuple[object, ...], Move] = {}
         self._links: dict[tuple[object, ...], dict[str, int]] = {}
@@ -75,11 +80,55 @@ class Prices:
         op = program.op_by_name[task.op]
         partial = self.resolved.buffers[task.write].record is not None
         onto = task.prior is not None
-        key = (program.graph.structure(op), task.shards, partial, onto)
+        call = self._calls.get(op.name)
+        beside = () if call is None else tuple(tuple(self._shards[one.name]) for one in call.operations)
+        key = (program.graph.structure(op), task.shards, partial, onto, beside)
         if key not in self._compute:
             points = Layout(tuple(op.extents.values()), self.resolved.regions(task.shards))
-            self._compute[key] = self.book.works.each(op, program, points, partial=partial, onto=onto)
+            work = self.book.works.each(op, program, points, partial=partial, onto=onto)
+            if call is not None:
+                work = self.book.works.parts(op, program, work, self._parts(op, call, task.shards))
+            self._compute[key] = work
         return self._compute[key]
+
+    @cached_property
+    def _calls(self) -> dict[str, Call]:
+        """By operation the call of a library that may make its result with others."""
+        found = calls_of(self.resolved.program, self.book.machine)
+        return {op.name: call for call in found for op in call.operations}
+
+    @cached_property
+    def _shards(self) -> dict[str, list[str]]:
+        """By operation what its tasks compute."""
+        found: dict[str, list[str]] = {}
+        for task in self.resolved.document.tasks:
+            if isinstance(task, Compute):
+                found.setdefault(task.op, []).append(task.shards)
+        return found
+
+    def _parts(self, op: Operation, call: Call, shards: str) -> list[float]:
+        """By rank how many parts of the call a task takes: all of them for itself, or its share of those for others
+        that have the same points."""
+        found = []
+        for rank, region in enumerate(self.resolved.regions(shards)):
+            mine = self._read(op, region)
+            alike = [
+                any(self._read(one, self.resolved.regions(other)[rank]) == mine for other in self._shards[one.name])
+                for one in call.operations
+                if one.name in self._shards
+            ]
+            found.append(call.parts / max(1, sum(alike)) if region else 1.0)
+        return found
+
+    def _read(self, op: Operation, region: Region) -> dict[str, Region]:
+        """What points read of each operand."""
+        program = self.resolved.program
+        key = program.graph.structure(op), region
+        if key not in self._points:
+            shapes = {name: program.tensor(name).shape for name in op.operands}
+            images = operand_images(op, shapes, region)
+            self._points[key] = {str(k): images[name].region for k, name in enumerate(op.operands)}
+        return self._points[key]
 
     def seconds(self, task: Compute) -> Any:
         """The same as a vector, one object for equal tasks."""

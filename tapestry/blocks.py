@@ -68,6 +68,8 @@ class BlockKernel:
     check        further conditions: gives what is wrong, or None
     pieces       what it computes as operations that differentiate, "module:function"; None: it has no derivative
     bodies       what it computes, of a kernel that is declared in one place; None: devices know it by name
+    call         the name of a library's call that makes the results of several kernels at once, of the same operands
+                 and points, each of which is charged an equal part of it; None: none does
     spread       the operands all elements of which along the uncut dimensions enter each element of the result along
                  them; of the others only the same one does. None: all operands
     """
@@ -84,6 +86,7 @@ class BlockKernel:
     check: Callable[[Operation, Block, Tensor], str | None] | None = None
     pieces: str | None = None
     bodies: Bodies | None = None
+    call: str | None = None
     spread: tuple[str, ...] | None = None
 
     @property
@@ -227,10 +230,11 @@ for _side, _folded, _flops in (("q", 1, 4), ("k", 2, 4), ("v", 2, 2)):
             folded=_folded,
             uncut=1,
             monoid="sum",
-            rate="attention",
+            rate="slopes",
             flops=_flops,
             check=_slopes_fault,
             pieces=f"tapestry.autodiff.attention:pieces_of_slopes_{_side}",
+            call="attention_slopes",
         )
     )
 add_block(

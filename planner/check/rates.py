@@ -26,7 +26,7 @@ WIDER = {
     "int32": "int64", "int64": "f64", "f8e4m3": "f16", "f8e5m2": "f16", "bf16": "f32", "f16": "f32", "f32": "f64",
 }  # fmt: skip
 AS_WIDE = {"bf16": "f16", "f16": "bf16"}
-NEAREST = {"conv": "matmul", "attention": "matmul"}
+NEAREST = {"conv": "matmul", "attention": "matmul", "slopes": "attention"}
 BY_WIDTH = (
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64",
     "f8e4m3", "f8e5m2", "bf16", "f16", "f32", "f64",
@@ -112,8 +112,10 @@ class Rates:
         return self.start_s + 2 * (seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
 
     def _tables(self, kernel: str, dtype: str) -> list[Mapping[str, Any]]:
-        """Of shapes, those for smaller windows first."""
-        return [table for table in self._shapes if (table["kernel"], table["dtype"]) == (kernel, dtype)]
+        """Of shapes, those for smaller windows first; the slopes of attention are as attention where they have none."""
+        like = kernel == "slopes" and all(table["kernel"] != kernel for table in self._shapes)
+        wanted = ("attention" if like else kernel, dtype)
+        return [table for table in self._shapes if (table["kernel"], table["dtype"]) == wanted]
 
     def _reads(self, dtype: str, places: int) -> bool:
         """Whether it was measured what reading several elements of one operand takes, and points do."""

@@ -11,12 +11,14 @@ from .errors import MachineError
 from .shapes import Between, ShapeTable, about
 from .timing import Points, Timing
 
-KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
+KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "slopes", "gather", "sort")
 READ = "read"
 """What has a curve as kernel classes have: the elements that a point reads of one operand in several places."""
 
 # Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.
-_NEXT_CLASS = {"conv": "matmul", "attention": "matmul"}
+_NEXT_CLASS = {"conv": "matmul", "attention": "matmul", "slopes": "attention"}
+# The class whose tables of shapes, and whose memory to work in, count where there are none of its own.
+_LIKE = {"slopes": "attention"}
 _WIDER = {
     "bool": "int8",
     "uint8": "int8",
@@ -164,6 +166,8 @@ class DeviceModel:
         """
         pace = self.pace(ranks)
         tables = [] if pace is None else [table for table in pace.shapes if table.kernel == kernel]
+        if not tables and kernel in _LIKE:
+            return self.shaped(_LIKE[kernel], dtype, ranks, places)
         mine = [table for table in tables if table.dtype == dtype]
         return about(mine or [table for table in tables if table.dtype == _TWINS.get(dtype, dtype)], places)
 
@@ -189,7 +193,8 @@ class DeviceModel:
         """Operations per second of a kernel class in a dtype (a multiply-add counts two).
 
         Fallback order: the class in ever wider types (bool, int8, int32, int64, f64; bf16 and f16, either first, f32,
-        f64), then the next class (conv and attention: matmul; any other: elementwise) in the same order of types.
+        f64), then the next class (slopes: attention; conv and attention: matmul; any other: elementwise) in the same
+        order of types.
         """
         known = {(rate.kernel, rate.dtype): rate.tflops for rate in self.peak}
         for candidate in _fallbacks(kernel, dtype):
@@ -201,8 +206,9 @@ class DeviceModel:
 
     def workspace_bytes(self, kernel: str, result_bytes: int) -> int:
         """Bytes that a task of a kernel class wants to work in, whose result takes so many."""
-        found = (one for one in self.workspaces if one.kernel == kernel)
-        return next((one.nbytes + int(one.of_result * result_bytes) for one in found), 0)
+        known = {one.kernel: one for one in self.workspaces}
+        found = known.get(kernel) or known.get(_LIKE.get(kernel, ""))
+        return 0 if found is None else found.nbytes + int(found.of_result * result_bytes)
 
     @property
     def compute_tier(self) -> Tier:

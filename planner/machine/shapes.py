@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-SHAPED = ("matmul", "conv", "attention")
+SHAPED = ("matmul", "conv", "attention", "slopes")
 """Kernel classes whose tasks have such a shape."""
 
 

@@ -20,6 +20,7 @@ from .sizes import Grid, TableName
 from .times import TaskTimes
 
 EXPLAINED = 1.3  # times of copying its bytes: a task that takes more has more to do
+SHARED = 3  # kernels whose results one call for the slopes of attention makes
 LEAST_S = 1e-9  # what is no quicker than a start still takes some time
 Sample = tuple[float, float]
 NO_GRIDS: Mapping[TableName, Grid] = {}
@@ -117,6 +118,23 @@ def with_attention(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, 
     others = [curve for curve in pace.curves if (curve.kernel, curve.dtype) != kernel]
     curves = sorted([*others, curve], key=lambda each: (each.kernel, each.dtype))
     return replace(pace, curves=tuple(curves), shapes=(table, *pace.shapes))
+
+
+def with_slopes(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, str], grid: Grid | None) -> Pace:
+    """The pace with a table of the slopes of attention, from what those of queries took by themselves: a third of the
+    call that makes those of keys and values, too."""
+    found: dict[Shape, float] = {}
+    samples: list[Sample] = []
+    for shard in shards(plan, times):
+        if shard.shape is not None and kernel_class(shard.op) == kernel[0]:
+            part = max(LEAST_S, shard.seconds - pace.start_s) / SHARED
+            found[shard.shape] = part
+            samples.append((float(shard.points * flops_per_point(shard.op)), part))
+    table = table_of(*kernel, grid, found) if grid is not None else None
+    if table is None:
+        return pace
+    curves = sorted([*pace.curves, WorkCurve(*kernel, below_all(samples))], key=lambda each: (each.kernel, each.dtype))
+    return replace(pace, curves=tuple(curves), shapes=(*pace.shapes, table))
 
 
 def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample]:

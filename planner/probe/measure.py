@@ -42,8 +42,9 @@ from .curves import (
     transfer_samples,
     with_attention,
     with_operations,
+    with_slopes,
 )
-from .programs import AXIS, attention_shapes, moves, work
+from .programs import AXIS, attention_shapes, moves, slopes_shapes, work
 from .sizes import FULL, GPU, GPU_QUICK, QUICK, Sizes
 from .times import TaskTimes, task_times
 
@@ -137,7 +138,12 @@ def _paces(host: Host, ways: Ways, first: Machine, sizes: Sizes, repeat: int, sa
     seen = [_attention_plan(first, ranks, sizes) for ranks in levels]
     each = zip(paces, _measured(host, ways.joined, seen, repeat), strict=True)
     kernel = ("attention", sizes.heads.dtype)
-    return tuple(with_attention(pace, *took, kernel, sizes.records) for pace, took in each)
+    paces = tuple(with_attention(pace, *took, kernel, sizes.records) for pace, took in each)
+    sloped = [_slopes_plan(first, ranks, sizes) for ranks in levels]
+    return tuple(
+        with_slopes(pace, *took, ("slopes", sizes.heads.dtype), sizes.vectors)
+        for pace, took in zip(paces, _measured(host, ways.tasks, sloped, repeat), strict=True)
+    )
 
 
 def _measured(host: Host, runs: Runs, plans: Sequence[Plan], repeat: int) -> list[tuple[Plan, TaskTimes]]:
@@ -162,6 +168,12 @@ def _work_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
 def _attention_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
     pins = [Pin("op", "*", ((AXIS, "r"),))]
     program = attention_shapes(ranks, sizes)
+    return plan(program, machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
+
+
+def _slopes_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
+    pins = [Pin("op", "*", ((AXIS, "r"),))]
+    program = slopes_shapes(ranks, sizes)
     return plan(program, machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
 
 

@@ -167,6 +167,33 @@ def _seen(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
             yield tp.attention(q, k, k, causal=keys > s, offset=max(0, keys - t), name="attention")
 
 
+def slopes_shapes(ranks: int, sizes: Sizes) -> Program:
+    """The slopes of queries of attention of every shape that is measured, and what they are made of."""
+
+    @tp.program
+    def made() -> tuple[Tensor, ...]:
+        return tuple(_sloped(ranks, sizes))
+
+    return tp.rewrites.apply(made.bind(), "dead_values").program
+
+
+def _sloped(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
+    heads = sizes.heads
+    for t, s, e in product(*sizes.seen.axes) if sizes.seen is not None else ():
+        name, keys = f"q{t}k{s}e{e}", s + t // 2 if s >= t // 2 else s
+
+        @tp.program
+        def summed(name: str = name, t: int = t, s: int = s, e: int = e, keys: int = keys) -> Tensor:
+            with tp.name(name):
+                q, weights = (_given(x, heads.dtype, t=t, r=ranks * heads.count, e=e) for x in ("q", "weights"))
+                k = _given("k", heads.dtype, s=keys, r=ranks * max(1, heads.count // GROUPED), e=e)
+                y = tp.attention(q, k, k, causal=keys > s, offset=max(0, keys - t), name="attention")
+                return tp.sum(y.astype("f32") * weights.astype("f32"))
+
+        _, slope = tp.value_and_grad(summed, wrt=(f"{name}.q",))()
+        yield slope
+
+
 def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
     known: dict[tuple[int, int], Tensor] = {}
 

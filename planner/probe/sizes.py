@@ -79,6 +79,13 @@ class Sizes:
         return found if self.coarse is None else found | self.coarse.grids
 
     @property
+    def vectors(self) -> Grid | None:
+        """The shapes of the slopes of attention as tasks: vectors of as many elements as heads are wide."""
+        if self.seen is None:
+            return None
+        return Grid(tuple(t * self.heads.count for t in self.seen.rows), self.seen.columns, self.seen.folded)
+
+    @property
     def records(self) -> Grid | None:
         """The shapes of attention as tasks: the record of a head has two elements more than it is wide."""
         if self.seen is None:

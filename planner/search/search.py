@@ -20,6 +20,7 @@ from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate
 from ..sharding.nodes import all_nodes
 from ..sharding.shortage import least_held, shortage
 from ..sharding.solving import Solution, least_memory, solve
+from ..strategy.calls import calls_of
 from .blocks import Blocks
 from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within
 from .effort import EXPOSED, FEW, WORTH
@@ -67,8 +68,9 @@ def searched(question: Question, *, turning: bool = False, kept: bool = False) -
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
     question.clock.demand()
     model = build_model(
-        question.program, nodes, question.repetitions, question.pricing, question.objective, question.rooms, kept=kept
-    )
+        question.program, nodes, question.repetitions, question.pricing, question.objective, question.rooms, kept=kept,
+        calls=calls_of(question.program, question.machine),
+    )  # fmt: skip
     question.say("solving")
     return Search(question, model)
 

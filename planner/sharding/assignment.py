@@ -270,6 +270,8 @@ class Translation:
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
         self._hold(builder)
+        for one, other, allowed in self.model.together:
+            builder.add_edge(self.number[one], self.number[other], np.zeros(allowed.shape, np.int64), ~allowed)
         for moved, copies in zip(self.moved, self._copies, strict=True):
             uses = [*copies]
             prices = len(moved.flows) * moved.prices // unit

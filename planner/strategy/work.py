@@ -16,7 +16,7 @@ from ...program import Block, Operation, Program
 from ...space import Region
 from ..machine import Machine
 from .columns import Ints
-from .cost import kernel_seconds, machine_seconds, roofs, touched
+from .cost import kernel_seconds, machine_seconds, roofs, start_seconds, touched
 from .images import boxes_of, read_sizes, sizes_of_points, sizes_written
 from .layouts import Layout
 
@@ -96,6 +96,14 @@ class Works:
             return None
         found: Ints = np.unique(np.stack([np.array(self.kinds), *known]), axis=1, return_inverse=True)[1].reshape(-1)
         return found
+
+    def parts(self, op: Operation, program: Program, work: Sequence[Work], times: Sequence[float]) -> tuple[Work, ...]:
+        """By rank so many times the part of a library's call that an operation is priced by; the start comes once."""
+        found = []
+        for one, each, kind in zip(work, times, self.kinds, strict=True):
+            start = start_seconds(op, program, self.machines[kind], self.ranks)
+            found.append(one if each == 1 else Work(start + each * (one.seconds - start), one.points, True))
+        return tuple(found)
 
     def shape(self, op: Operation, program: Program, region: Region, *, partial: bool, kind: int = 0) -> str:
         """The class and shape of which a table of the machine says what a shard takes; "" where something else does."""

@@ -10,6 +10,7 @@ _KINDS = {
     "matmul": "#0072b2",
     "conv": "#0072b2",
     "attention": "#7b4fa3",
+    "slopes": "#7b4fa3",
     "elementwise": "#7fb2d6",
     "reduce": "#009e73",
     "gather": "#2d7d6b",

@@ -131,10 +131,11 @@ def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(
     machine = probed(host, ways_on("torchrun", on_host), quick=True)
     assert [pace.ranks for pace in machine.device.paces] == [1]
     kernels = {curve.kernel for curve in machine.device.paces[0].curves}
-    assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce", "read"}
+    assert kernels == {"matmul", "conv", "attention", "slopes", "elementwise", "reduce", "read"}
     assert [(table.kernel, table.axes) for table in machine.device.paces[0].shapes] == [
         ("attention", ((8, 16), (2, 8), (6, 10))),
         ("matmul", ((4, 8), (4, 8), (2, 4))),
+        ("slopes", ((8, 16), (2, 8), (4, 8))),
     ]
     assert [each.name for each in machine.device.tiers] == ["hbm", "host", "disk"]
     assert (machine.device.compute_tier.name, machine.device.overlap, machine.links) == ("hbm", True, ())

@@ -16,6 +16,6 @@ def test_slopes_are_those_of_the_reference(case: Case, ranks: int) -> None:
     case.check(ranks, "cupy")
 
 
-@pytest.mark.parametrize("case", [*SMALL, *LARGE], ids=str)
+@pytest.mark.parametrize("case", [case for case in (*SMALL, *LARGE) if case.sizes[0] >= 4], ids=str)
 def test_queries_from_both_ends(case: Case) -> None:
     case.check_zigzag("cupy")
