@@ -3,12 +3,13 @@
     before    y[i]    = sum[k in 0:K] f(i, k)
     after     p[s, i] = sum[k in part(s)] f(i, k);  y[i] = sum[s in 0:S] p[s, i]
 
-The parts, and the order in which they are folded, are the same every time.
+Where a fold goes over several stretches, each stretch has parts, made by a kernel of its own, and one more kernel folds
+those of all. The parts, and the order in which they are folded, are the same every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,6 +27,7 @@ from .threads import BUSY, SHARE, SHARED, along_fold, sharing
 LONG, MOST = 64, 1024
 # What records of all parts take: at most `BUSY` of them, of four components of 8 bytes.
 PARTS_BYTES = 32 * BUSY
+EVERY = "every_part"  # the dimension that counts them all
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,30 @@ class _Cut:
 
 
 def in_parts(job: Job, take: Callable[[int, DType], DeviceArray]) -> tuple[Job, ...]:
-    """The job as two, the second of which folds what the first leaves in memory that ``take`` gives; else as it is."""
+    """The job as several, the last of which folds what the others leave in memory that ``take`` gives, or as it is."""
     if not _divisible(job):
         return (job,)
     together = along_fold(job)
     idle = BUSY // (job.points * (THREADS if together else SHARED))
     wanted = idle if together else idle * SHARED
-    cut = _cut(job.folds[0], min(wanted, MOST, job.folds[0].points // SHARE)) if idle > 1 else None
-    return (job,) if cut is None else _two(job, cut, take)
+    if idle <= 1:
+        return (job,)
+    points = sum(fold.points for fold in job.folds)
+    most = [min(wanted, MOST, points // SHARE) * fold.points // points for fold in job.folds]
+    cuts = [_cut(*each) or _Cut((), each[0].dims, {}, ()) for each in zip(job.folds, most, strict=True)]
+    return _made(job, cuts, take) if any(cut.parts for cut in cuts) else (job,)
 
 
 def _divisible(job: Job) -> bool:
     """Whether it folds so long, and any order will do."""
-    if job.record is None or job.placed or len(job.folds) != 1 or not job.points:
+    if job.record is None or job.placed or not job.folds or not job.points:
         return False
-    monoid, [fold] = job.record.monoid, job.folds
-    if fold.whole or fold.chosen or job.where or monoid.packed or "commutative" not in monoid.laws:
+    monoid = job.record.monoid
+    if job.where or monoid.packed or "commutative" not in monoid.laws:
         return False
-    return fold.points >= LONG * sharing(job)
+    if any(fold.whole or fold.chosen for fold in job.folds):
+        return False
+    return sum(fold.points for fold in job.folds) >= LONG * sharing(job)
 
 
 def _cut(fold: Fold, most: int) -> _Cut | None:
@@ -77,22 +85,35 @@ def _cut(fold: Fold, most: int) -> _Cut | None:
     return _Cut((*parts, (outer, -(-extent // size))), ((name, size), *others), {name: at}, ragged)
 
 
-def _two(job: Job, cut: _Cut, take: Callable[[int, DType], DeviceArray]) -> tuple[Job, Job]:
+def _made(job: Job, cuts: Sequence[_Cut], take: Callable[[int, DType], DeviceArray]) -> tuple[Job, ...]:
+    """A job for each fold, which leaves its parts behind those of the folds before, and one that folds all parts."""
     assert job.record is not None
-    [fold] = job.folds
-    dims = (*cut.parts, *job.kept)
-    shape, index = tuple(n for _, n in dims), tuple(Affine.dim(name) for name, _ in dims)
-    fields, stores, values = {}, list[Store](), list[Read]()
+    counts = [prod(n for _, n in cut.parts) for cut in cuts]
+    shape = (sum(counts), *(n for _, n in job.kept))
+    kept = tuple(Affine.dim(name) for name, _ in job.kept)
+    fields: dict[str, Field] = {}
     for component, dtype in zip(job.record.monoid.components, job.record.dtypes, strict=True):
         array = replace(take(prod(shape), numpy_dtype(dtype)), shape=shape)
-        name = f"part.{component.name}"
-        fields[name] = Field(Stored(array, Box.of_shape(shape).grid()), dtype)
-        stores.append(Store(Read(f"r.{component.name}", ()), index, fields[name]))
-        values.append(Read(name, index))
-    first = replace(job, kept=dims, stores=tuple(stores), folds=(replace(fold, dims=cut.left),))
-    if cut.values:
-        first = with_values(first, cut.values)
-    [rest] = first.folds
-    first = replace(first, folds=(replace(rest, where=(*rest.where, *cut.where)),))
-    second = replace(job, fields=fields, folds=(Fold(cut.parts, (), tuple(values), whole=True),))
-    return first, second
+        fields[f"part.{component.name}"] = Field(Stored(array, Box.of_shape(shape).grid()), dtype)
+    names = [component.name for component in job.record.monoid.components]
+    found, before = [], 0
+    for fold, cut, count in zip(job.folds, cuts, counts, strict=True):
+        index = (_number(cut.parts) + before, *kept)
+        stores = tuple(Store(Read(f"r.{name}", ()), index, fields[f"part.{name}"]) for name in names)
+        made = replace(job, kept=(*cut.parts, *job.kept), stores=stores, folds=(replace(fold, dims=cut.left),))
+        if cut.values:
+            made = with_values(made, cut.values)
+        [rest] = made.folds
+        found.append(replace(made, folds=(replace(rest, where=(*rest.where, *cut.where)),)))
+        before += count
+    values = tuple(Read(name, (Affine.dim(EVERY), *kept)) for name in fields)
+    every = Fold(((EVERY, before),), (), values, whole=True)
+    return (*found, replace(job, fields=fields, folds=(every,)))
+
+
+def _number(parts: Dims) -> Affine:
+    """The number of a part, counted along the last dimension first."""
+    found, step = Affine.of(0), 1
+    for name, n in reversed(parts):
+        found, step = found + Affine.dim(name) * step, step * n
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -266,7 +267,7 @@ class LibrarySlopes:
         return found
 
     def _store(self, ones: Sequence[Slopes], made: Sequence[Made]) -> None:
-        """The slopes of some calls that go to the same elements, those of several stretches added up in f32."""
+        """The slopes of some calls that go to the same elements, those of several stretches added up."""
         import torch
 
         first, *_ = ones
@@ -277,16 +278,48 @@ class LibrarySlopes:
             for one, each in zip(ones, made, strict=True)
             for part, slopes in zip(one.stretches, each, strict=True)
         ]
-        if [place for place, _ in parts] == [slice(0, count)]:
-            into.copy_(parts[0][1])
+        steps = in_steps([place for place, _ in parts], count)
+        if steps is None:  # of three numbers the sum of two would be rounded before the third is added
+            added = torch.zeros(into.shape, dtype=torch.float32, device=into.device)
+            for place, slopes in parts:
+                added[:, :, place].add_(slopes)
+            into.copy_(added)
             return
-        added = torch.zeros(into.shape, dtype=torch.float32, device=into.device)
-        for place, slopes in parts:
-            added[:, :, place].add_(slopes)
-        into.copy_(added)
+        for part, place, how in steps:
+            if part is None:
+                into[:, :, place].zero_()
+                continue
+            start, slopes = parts[part][0].start, parts[part][1]
+            some = slopes[:, :, place.start - start : place.stop - start]
+            into[:, :, place].add_(some) if how == "add" else into[:, :, place].copy_(some)
 
     def _view(self, x: Heads, one: Slopes, first: int, count: int, heads: int, width: int) -> Any:
         """[batch, head, row, element], of so many rows from one on."""
         flat = self.machine.tensor(x.array.reshape((x.array.size,)))
         shape, steps = (one.batches, heads, count, width), (x.batch, x.head, x.row, 1)
         return flat.as_strided(shape, steps, x.offset + first * x.row)
+
+
+def in_steps(places: Sequence[slice], count: int) -> list[tuple[int | None, slice, str]] | None:
+    """How parts at some places become their sum over so many elements: a part (None: nothing, zeros), where, and
+    whether it is copied or added to what is there. None where three parts meet.
+
+    >>> for step in in_steps([slice(0, 6), slice(6, 8), slice(0, 2)], 9):
+    ...     print(*step)
+    0 slice(0, 6, None) copy
+    1 slice(6, 8, None) copy
+    2 slice(0, 2, None) add
+    None slice(8, 9, None) copy
+    """
+    edges = sorted({0, count, *(edge for place in places for edge in (place.start, place.stop))})
+    parts = dict.fromkeys(edges[:-1], 0)  # so many from there to the next edge
+    found: list[tuple[int | None, slice, str]] = []
+    for number, place in enumerate(places):
+        for first, end in pairwise(edge for edge in edges if place.start <= edge <= place.stop):
+            how = "add" if parts[first] else "copy"
+            parts[first] += 1
+            if found and found[-1][0] == number and found[-1][1].stop == first and found[-1][2] == how:
+                first = found.pop()[1].start
+            found.append((number, slice(first, end), how))
+    found += [(None, slice(first, end), "copy") for first, end in pairwise(edges) if not parts[first]]
+    return None if max(parts.values(), default=0) > 2 else found
