@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -156,23 +157,27 @@ class Lanes(Replay):
 def issued(tasks: Sequence[Bound]) -> list[Bound]:
     """The tasks in an order in which each comes after what it waits for, and after the one before it on its lane.
 
-    The first that may come in the plan's order comes first, so that ranks ask for what joins them in the same order.
-    Raises Deadlock.
+    The first that may come in the plan's order comes first, so that ranks ask for what joins them in the same order,
+    but for transfers, which come as soon as they may, as they run. The driver puts the parts of a graph into few
+    queues, and what stands in one behind others waits for them: transfers that were asked for behind the products of a
+    whole step began when these were done, 14 ms later than they could (H200, 2026-11-27). Raises Deadlock.
     """
     known = {bound.task.id for bound in tasks}
-    before: dict[int, set[int]] = {}
-    last: dict[str, int] = {}
-    for bound in tasks:
-        task = bound.task
-        before[task.id] = known.intersection(task.waits) | ({last[task.lane]} if task.lane in last else set())
-        last[task.lane] = task.id
-    left, found, done = list(tasks), list[Bound](), set[int]()
-    while left:
-        ready = next((bound for bound in left if before[bound.task.id] <= done), None)
-        if ready is None:
-            waits = {f"task {b.task.id}": f"waits for {sorted(before[b.task.id] - done)}" for b in left[:8]}
+    lanes: dict[str, deque[tuple[int, Bound]]] = {}
+    for place, bound in enumerate(tasks):
+        lanes.setdefault(bound.task.lane, deque()).append((place, bound))
+    found, done = list[Bound](), set[int]()
+    while any(lanes.values()):
+        heads = [lane[0] for lane in lanes.values() if lane]
+        able = [(place, bound) for place, bound in heads if known.intersection(bound.task.waits) <= done]
+        if not able:
+            left = [bound.task for _, bound in sorted((e for lane in lanes.values() for e in lane), key=lambda e: e[0])]
+            waits = {
+                f"task {task.id}": f"waits for {sorted(known.intersection(task.waits) - done)}" for task in left[:8]
+            }
             raise Deadlock(f"no task can start and {len(left)} have not run", sides=waits)
-        left.remove(ready)
+        _, ready = min(able, key=lambda each: (not isinstance(each[1].task, Transfer), each[0]))
+        lanes[ready.task.lane].popleft()
         found.append(ready)
         done.add(ready.task.id)
     return found

@@ -66,6 +66,19 @@ def test_a_probe_writes_a_machine_to_plan_on(tapestry: Tapestry, tmp_path: Path,
     assert again.out.count("[[device.at_work.operations]]") == 4
 
 
+def test_of_devices_that_are_known_transfers_alone_are_measured(tapestry: Tapestry, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    options = ["--quick", "--engine", "local", "--ranks", 4, "--devices-from", "cpu-4"]
+    ended = tapestry("machine", "probe", *options, "-o", file)
+    assert (ended.code, ended.out) == (0, "")
+    machine = load_machine(file)
+    assert machine.device_count == 4
+    assert machine.device == load_machine("cpu-4").device
+    assert {(curve.collective, curve.ranks) for curve in machine.links[0].curve} >= {
+        ("all_gather", 4), ("all_reduce", 4), ("reduce_scatter", 4), ("shift", 4),
+    }  # fmt: skip
+
+
 def test_a_probe_that_is_ended_half_way_leaves_no_file(
     tapestry: Tapestry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +101,9 @@ def test_a_probe_that_is_ended_half_way_leaves_no_file(
         (["--engine", "magic"], "--engine"),
         (["--set", "n=4"], "--set is of a program, and none is given"),
         (["--add-to", "taken.toml"], "--add-to adds a program"),
+        (["--add-to", "taken.toml", "--devices-from", "cpu-4"], "--add-to and --devices-from"),
+        (["--ranks", 1, "--devices-from", "cpu-4"], "of one rank nothing is left to measure"),
+        (["--devices-from", "nowhere"], "nowhere"),
         (["none.py:net"], "no such program file"),
         (["net.py:net", "--set", "n=8", "m=4", "k=4", "--add-to", "none.toml"], "cannot be read"),
         (["net.py:net", "--set", "n=8", "m=4", "k=4", "--add-to", "rates.toml"], "was not probed: it has no paces"),

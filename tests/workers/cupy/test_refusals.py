@@ -11,7 +11,7 @@ from tapestry.errors import UsageError
 from tapestry.kernels.errors import KernelError, MissingCuPy, MissingGPU, WrongDevice
 from tapestry.kernels.runtime import bindings
 from tapestry.kernels.runtime.device import device_count
-from tapestry.planner.format import Compute
+from tapestry.planner.format import Compute, Transfer
 from tapestry.workers.cupy import cuda
 from tapestry.workers.cupy.cuda import CudaMachine
 from tapestry.workers.cupy.device import CupyDevice
@@ -79,6 +79,15 @@ def bound(task: int, lane: str, *waits: int) -> Bound:
 def test_tasks_are_asked_for_behind_what_they_wait_for() -> None:
     tasks = [bound(0, "a", 2), bound(1, "a"), bound(2, "b"), bound(3, "b", 1), bound(4, "c", 99)]
     assert [one.task.id for one in issued(tasks)] == [2, 0, 1, 3, 4]
+
+
+def test_transfers_are_asked_for_as_soon_as_they_may_run() -> None:
+    def moved(task: int, *waits: int) -> Bound:
+        made = Transfer(task, "comm", "y", "shift", "y", "y>0", "L0", "L1", None, waits)
+        return Bound(made, Place(0, task, "shift y", "y"), lambda: None)
+
+    tasks = [bound(0, "a"), bound(1, "a"), bound(2, "a"), moved(3, 1), moved(4, 0), bound(5, "a", 3)]
+    assert [one.task.id for one in issued(tasks)] == [0, 1, 3, 4, 2, 5]
 
 
 def test_a_circle_of_waits_is_a_deadlock() -> None:
