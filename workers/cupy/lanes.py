@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -158,11 +158,13 @@ def issued(tasks: Sequence[Bound]) -> list[Bound]:
     """The tasks in an order in which each comes after what it waits for, and after the one before it on its lane.
 
     The first that may come in the plan's order comes first, so that ranks ask for what joins them in the same order,
-    but for transfers, which come as soon as they may, as they run. The driver puts the parts of a graph into few
-    queues, and what stands in one behind others waits for them: transfers that were asked for behind the products of a
-    whole step began when these were done, 14 ms later than they could (H200, 2026-11-27). Raises Deadlock.
+    but for transfers, which come right behind the last task that they wait for, as they run. The driver puts the parts
+    of a graph into few queues, and what stands in one behind others waits for them: transfers that were asked for
+    behind the products of a whole step began when these were done, 14 ms later than they could (H200, 2026-11-27).
+    Raises Deadlock.
     """
-    known = {bound.task.id for bound in tasks}
+    places = {bound.task.id: place for place, bound in enumerate(tasks)}
+    known = set(places)
     lanes: dict[str, deque[tuple[int, Bound]]] = {}
     for place, bound in enumerate(tasks):
         lanes.setdefault(bound.task.lane, deque()).append((place, bound))
@@ -176,8 +178,15 @@ def issued(tasks: Sequence[Bound]) -> list[Bound]:
                 f"task {task.id}": f"waits for {sorted(known.intersection(task.waits) - done)}" for task in left[:8]
             }
             raise Deadlock(f"no task can start and {len(left)} have not run", sides=waits)
-        _, ready = min(able, key=lambda each: (not isinstance(each[1].task, Transfer), each[0]))
+        _, ready = min(able, key=lambda each: _turn(each[0], each[1], places))
         lanes[ready.task.lane].popleft()
         found.append(ready)
         done.add(ready.task.id)
     return found
+
+
+def _turn(place: int, bound: Bound, places: Mapping[int, int]) -> tuple[int, bool]:
+    """Where a task stands among the others, by its place in the plan: a transfer behind the last that it waits for."""
+    waits = [places[wait] for wait in bound.task.waits if wait in places]
+    moved = isinstance(bound.task, Transfer) and bool(waits)
+    return (max(waits), True) if moved else (place, False)

@@ -81,13 +81,13 @@ def test_tasks_are_asked_for_behind_what_they_wait_for() -> None:
     assert [one.task.id for one in issued(tasks)] == [2, 0, 1, 3, 4]
 
 
-def test_transfers_are_asked_for_as_soon_as_they_may_run() -> None:
+def test_transfers_are_asked_for_behind_what_they_wait_for() -> None:
     def moved(task: int, *waits: int) -> Bound:
         made = Transfer(task, "comm", "y", "shift", "y", "y>0", "L0", "L1", None, waits)
         return Bound(made, Place(0, task, "shift y", "y"), lambda: None)
 
-    tasks = [bound(0, "a"), bound(1, "a"), bound(2, "a"), moved(3, 1), moved(4, 0), bound(5, "a", 3)]
-    assert [one.task.id for one in issued(tasks)] == [0, 1, 3, 4, 2, 5]
+    tasks = [bound(0, "a"), bound(1, "a"), bound(2, "a"), moved(3, 1), moved(4, 0), bound(5, "a", 3), moved(6)]
+    assert [one.task.id for one in issued(tasks)] == [0, 1, 3, 4, 2, 5, 6]
 
 
 def test_a_circle_of_waits_is_a_deadlock() -> None:
