@@ -254,7 +254,7 @@ class Asked:
 
     @staticmethod
     def of(step: Step) -> Asked:
-        machine = load_machine({1: "h200", 2: "h200x2"}.get(step.gpus, "h200x8"))
+        machine = load_machine({1: "h200", 2: "h200x2", 4: "h200x4"}.get(step.gpus, "h200x8"))
         if step.rival is None:
             return Asked(step, llama.forward.bind(layers=8, tokens=step.tokens), (), machine)
         program = by_hand.bind(tokens=step.tokens, gathers=step.rival == CONTEXT)

@@ -32,9 +32,9 @@ def test_a_line_says_what_was_reached(goals: Any) -> None:
 def test_sequences_that_are_apart_are_data_parallel(goals: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one layer: nothing is moved but gradients, and weights where they are cut."""
     monkeypatch.setattr(goals, "LAYERS", 1)
-    program = goals.train_sequences.bind()
+    program = goals.train_sequences.bind(b=8)
     whole, cut = (
-        goals.plan(program, goals.MACHINE, mesh=(8,), pins=goals.sequences_apart(program, states_cut=states_cut))
+        goals.plan(program, "h200x8", mesh=(8,), pins=goals.sequences_apart(program, states_cut=states_cut))
         for states_cut in (False, True)
     )
     weights = sum(tensor.nbytes for tensor in program.of_role("state") if tensor.dtype == "bf16")

@@ -93,7 +93,7 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     )
     where, *machines = done.stdout.split()
     assert Path(where).is_relative_to(tmp_path)
-    assert machines == ["cpu-4", "h200", "h200x2", "h200x8", "h200x8-2node"]
+    assert machines == ["cpu-4", "h200", "h200x2", "h200x4", "h200x8", "h200x8-2node"]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def test_the_packaged_machines_are_those_of_the_issue() -> None:
-    assert machine_names() == ["cpu-4", "h200", "h200x2", "h200x8", "h200x8-2node"]
+    assert machine_names() == ["cpu-4", "h200", "h200x2", "h200x4", "h200x8", "h200x8-2node"]
 
 
 @pytest.mark.parametrize("name", machine_names())

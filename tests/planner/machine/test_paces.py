@@ -61,7 +61,7 @@ def test_a_written_machine_is_read_again(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("# measured\n#\n# by hand\nname = ")
 
 
-@pytest.mark.parametrize("name", ["cpu-4", "h200", "h200x2", "h200x8", "h200x8-2node"])
+@pytest.mark.parametrize("name", ["cpu-4", "h200", "h200x2", "h200x4", "h200x8", "h200x8-2node"])
 def test_every_packaged_machine_can_be_written(name: str, tmp_path: Path) -> None:
     machine, path = load_machine(name), tmp_path / "copy.toml"
     path.write_text(machine_toml(machine), encoding="utf-8")
