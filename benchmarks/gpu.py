@@ -108,7 +108,7 @@ def main() -> int:
     parser.add_argument(
         "--machine", default="h200x2", help="what plans for up to two GPUs are made for: a name or a file"
     )
-    parser.add_argument("--large", default="h200x8", help="what plans for more GPUs are made for: a name or a file")
+    parser.add_argument("--large", default="h200x4", help="what plans for more GPUs are made for: a name or a file")
     parser.add_argument("--only", nargs="+", default=[], choices=[row.name for row in ROWS])
     parser.add_argument("--jobs", nargs="+", default=[], help="only these of all that there is to do for the rows")
     parser.add_argument("--gpus", type=int, default=4, help="at most so many")

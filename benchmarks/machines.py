@@ -29,6 +29,8 @@ FOUR = """What a GPU computes is as in the machine h200x2. The links were writte
 `--device cupy --devices-from h200` on four NVIDIA H200 SXM of one host, each kind of transfer between two of them and
 between all four. Host memory is read by all four at once, pinned (36.9 GB/s a GPU; one alone 55.4). Not measured: the
 disk."""
+SLOPES = """
+The slopes of attention were measured by shape on 2026-11-27, on one NVIDIA H100 SXM, whose processor is the same."""
 EIGHT = """What a GPU computes was written by `tapestry machine probe --device cupy`, on the date of the machine h200x2.
 The rest was measured by hand on H200 SXM, CUDA 13.0, torch 2.11: host memory 27.5 GB/s a GPU, pinned, all eight at once
 (one alone 55.4; 101 in both directions); disk 3.4 read and 1.4 to 2.2 write a host, an eighth for each device.
@@ -61,7 +63,7 @@ LINK_GB_PER_S, LEAST_S = 332.0, 62e-6  # the best rate beyond the fixed part, an
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("probed", type=Path)
-    parser.add_argument("--four", type=Path, help="a machine of four of them, whose links were probed")
+    parser.add_argument("--four", type=Path, help="a machine of four, whose links were probed; else as known")
     parser.add_argument("--into", type=Path, default=ROOT / "planner" / "machines")
     options = parser.parse_args()
     probed, names = load_machine(options.probed), names_in(options.probed)
@@ -77,10 +79,9 @@ def main() -> None:
         "h200x8-2node": with_device(load_machine("h200x8-2node"), probed),
     }
     comments = {"h200": PROBED, "h200x2": PROBED, "h200x4": FOUR}
-    if options.four is not None:
-        made["h200x4"] = of_four(probed, load_machine(options.four))
+    made["h200x4"] = of_four(probed, load_machine(options.four or "h200x4"))
     for name, machine in made.items():
-        comment = comments.get(name, EIGHT + NETWORK * name.endswith("2node"))
+        comment = comments.get(name, EIGHT + NETWORK * name.endswith("2node")) + SLOPES
         text = machine_toml(replace(machine, name=name), comment, names)
         (options.into / f"{name}.toml").write_text(text, encoding="utf-8")
 

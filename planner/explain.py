@@ -27,6 +27,8 @@ from .sharding.model import maximal
 from .sharding.nodes import sink_node
 from .sharding.repetition import find_repetition
 from .simulate import PriceBook, Prices
+from .strategy.calls import Call, calls_of
+from .strategy.cost import start_seconds
 from .strategy.layouts import Layout
 from .strategy.mesh import Cut, Mesh
 from .strategy.strategies import Strategy
@@ -199,7 +201,7 @@ class Explainer:
 
         A tensor that several operations read is moved once for all whose needs one layout serves.
         """
-        seconds, nbytes = strategy.slowest, 0
+        seconds, nbytes = strategy.slowest + self._calls_more(op, strategy), 0
         for name in (*op.operands, op.output):
             have = strategy.writes if name == op.output else self.home(name)
             needs = [self._need(reader, name, op, strategy) for reader in self.resolved.program.consumers[name]]
@@ -207,6 +209,32 @@ class Explainer:
             moved = min(self._moves(name, have, [*needs, *end]) for end in self._ends(name, have))
             seconds, nbytes = seconds + moved[0], nbytes + moved[1]
         return seconds, nbytes
+
+    @cached_property
+    def _call_of(self) -> dict[str, Call]:
+        found = calls_of(self.resolved.program, self.book.machine)
+        return {op.name: call for call in found for op in call.operations}
+
+    def _calls_more(self, op: Operation, strategy: Strategy) -> float:
+        """Seconds that operations of a library call take beyond their shares of one, one of them with a strategy."""
+        call = self._call_of.get(op.name)
+        members = () if call is None else call.operations
+        chosen = {one.name: strategy if one is op else self.chosen(one) for one in members}
+        return sum(self._alone(one, chosen) for one in members)
+
+    def _alone(self, op: Operation, chosen: Mapping[str, Strategy]) -> float:
+        """What an operation takes beyond its share of a call, which it has with those that read the same."""
+        mine = chosen[op.name]
+        alike = sum(other.needs == mine.needs for other in chosen.values())
+        start = start_seconds(op, self.resolved.program, self.book.machine, len(self.document.devices))
+        return (self._call_of[op.name].shares / alike - 1) * (mine.slowest - start)
+
+    def _computes(self, op: Operation, chosen: Strategy) -> float:
+        """Seconds of the slowest rank."""
+        call = self._call_of.get(op.name)
+        if call is None:
+            return chosen.slowest
+        return chosen.slowest + self._alone(op, {one.name: self.chosen(one) for one in call.operations})
 
     def _moves(self, name: str, have: Layout, needs: Sequence[Layout]) -> tuple[float, int]:
         """Seconds and bytes of the moves that serve all needs."""
@@ -235,7 +263,7 @@ class Explainer:
             op.name,
             domain,
             self.name_of(op, chosen),
-            chosen.slowest,
+            self._computes(op, chosen),
             tuple(self._incoming(op)),
             others[0] if others else None,
             tuple(others),

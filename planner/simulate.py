@@ -9,6 +9,7 @@ overlap and order alone.
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -87,7 +88,7 @@ class Prices:
             points = Layout(tuple(op.extents.values()), self.resolved.regions(task.shards))
             work = self.book.works.each(op, program, points, partial=partial, onto=onto)
             if call is not None:
-                work = self.book.works.parts(op, program, work, self._parts(op, call, task.shards))
+                work = self.book.works.shares(op, program, work, self._shares(op, call, task.shards))
             self._compute[key] = work
         return self._compute[key]
 
@@ -100,24 +101,26 @@ class Prices:
     @cached_property
     def _shards(self) -> dict[str, list[str]]:
         """By operation what its tasks compute."""
-        found: dict[str, list[str]] = {}
+        found = defaultdict[str, list[str]](list)
         for task in self.resolved.document.tasks:
             if isinstance(task, Compute):
-                found.setdefault(task.op, []).append(task.shards)
+                found[task.op].append(task.shards)
         return found
 
-    def _parts(self, op: Operation, call: Call, shards: str) -> list[float]:
-        """By rank how many parts of the call a task takes: all of them for itself, or its share of those for others
-        that have the same points."""
+    def _shares(self, op: Operation, call: Call, shards: str) -> list[float]:
+        """By rank how many shares of the call a task takes: all for itself, or as many as fall to each of those that
+        have the same points."""
         found = []
         for rank, region in enumerate(self.resolved.regions(shards)):
             mine = self._read(op, region)
             alike = [
-                any(self._read(one, self.resolved.regions(other)[rank]) == mine for other in self._shards[one.name])
+                any(
+                    self._read(one, self.resolved.regions(other)[rank]) == mine
+                    for other in self._shards.get(one.name, ())
+                )
                 for one in call.operations
-                if one.name in self._shards
             ]
-            found.append(call.parts / max(1, sum(alike)) if region else 1.0)
+            found.append(call.shares / max(1, sum(alike)))
         return found
 
     def _read(self, op: Operation, region: Region) -> dict[str, Region]:

@@ -16,6 +16,7 @@ from .talk import demand_place, put, put_file, working
 
 if TYPE_CHECKING:
     from ...program import Program
+    from ..machine import DeviceModel, Machine
 
 Programs = Annotated[
     list[str] | None,
@@ -102,7 +103,7 @@ def _probed(
         raise UsageError("was not probed: it has no paces", where=str(add_to), hint="leave out --add-to")
     name = output.stem if output is not None and re.fullmatch(r"[A-Za-z0-9][\w.-]*", output.stem) else "probed"
     names: dict[str, str] = {}
-    devices = load_machine(devices_from).device if devices_from is not None else None
+    devices = _devices(load_machine(devices_from), devices_from, program) if devices_from is not None else None
     with working("probing") as say:
         machine = known or probe_machine(
             name=name, device=device, engine=engine, ranks=ranks, quick=quick, devices=devices, say=say
@@ -113,6 +114,15 @@ def _probed(
             )
             names = {made.program.graph.digest(op): f"{program.name}.{op.name}" for op in made.program.operations}
     return machine_toml(machine, COMMENT, names)
+
+
+def _devices(machine: Machine, name: str, program: Program | None) -> DeviceModel:
+    """What the devices of a machine are, if they are alike; with paces, where a program is to be measured on them."""
+    if machine.others:
+        raise UsageError("has several kinds of devices", where=name, hint="--devices-from takes a machine of one kind")
+    if program is not None and not machine.device.paces:
+        raise UsageError("was not probed: it has no paces", where=name, hint="leave out --devices-from, or the program")
+    return machine.device
 
 
 COMMENT = """Written by `tapestry machine probe`; the description says when and of what.

@@ -7,20 +7,21 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from ...program import Operation
+from ...blocks import BLOCKS
+from ...program import Block, Operation
 from ...space.projection import count_points, operand_images, write_image
 from ..format import Compute, Transfer
 from ..interface import Plan
 from ..machine import READ, Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
 from ..machine.shapes import SHAPED
 from ..simulate import Prices
+from ..strategy.calls import kernels_of
 from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, places_per_point, task_shape, window_places
 from .shapes import Shape, below_all, lower_envelope, table_of
 from .sizes import Grid, TableName
 from .times import TaskTimes
 
 EXPLAINED = 1.3  # times of copying its bytes: a task that takes more has more to do
-SHARED = 3  # kernels whose results one call for the slopes of attention makes
 LEAST_S = 1e-9  # what is no quicker than a start still takes some time
 Sample = tuple[float, float]
 NO_GRIDS: Mapping[TableName, Grid] = {}
@@ -121,13 +122,13 @@ def with_attention(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, 
 
 
 def with_slopes(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, str], grid: Grid | None) -> Pace:
-    """The pace with a table of the slopes of attention, from what those of queries took by themselves: a third of the
-    call that makes those of keys and values, too."""
+    """The pace with a table of the slopes of attention, from what those of queries took by themselves: their share of
+    the call that makes those of keys and values, too."""
     found: dict[Shape, float] = {}
     samples: list[Sample] = []
     for shard in shards(plan, times):
         if shard.shape is not None and kernel_class(shard.op) == kernel[0]:
-            part = max(LEAST_S, shard.seconds - pace.start_s) / SHARED
+            part = max(LEAST_S, shard.seconds - pace.start_s) / kernels_of(_call(shard.op))
             found[shard.shape] = part
             samples.append((float(shard.points * flops_per_point(shard.op)), part))
     table = table_of(*kernel, grid, found) if grid is not None else None
@@ -135,6 +136,10 @@ def with_slopes(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, str
         return pace
     curves = sorted([*pace.curves, WorkCurve(*kernel, below_all(samples))], key=lambda each: (each.kernel, each.dtype))
     return replace(pace, curves=tuple(curves), shapes=(*pace.shapes, table))
+
+
+def _call(op: Operation) -> str:
+    return (BLOCKS[op.body.kernel].call if isinstance(op.body, Block) else None) or ""
 
 
 def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample]:

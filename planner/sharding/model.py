@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...program import Program
 from ...records import Width, width_of
@@ -27,11 +25,11 @@ from ..strategy.columns import Ints
 from ..strategy.layouts import Layout
 from ..strategy.rooms import Room
 from ..strategy.traffic import Traffic
+from .alike import Pair, alike
 from .nodes import Node, OperationNode, SinkNode, SourceNode
 from .repetition import Repetitions
 from .replaced import replaced
 
-Truths = NDArray[np.bool_]
 PICO = 10**12
 TIE = 1024
 
@@ -61,8 +59,7 @@ class Model:
     end, where outputs that are partial are moved to what they end as. ``over``: by tensor the flow whose place it takes
     while both are there, where their layouts are the same (`replaced`). ``rooms``: ranks told apart by their memory.
     ``kept``: copies of resident tensors are there for the whole run, as where a batch goes through in pieces.
-    ``together``: pairs of decisions, [option, option] whether they may be taken together: of operations that one call
-    of a library computes, where they read the same of all operands.
+    ``alike_in``: pairs of decisions that are not taken together in any way (`alike`).
     """
 
     program: Program
@@ -77,7 +74,7 @@ class Model:
     rooms: tuple[Room, ...] = ()
     kept: bool = False
     align: int = 256
-    together: Sequence[tuple[int, int, Truths]] = ()
+    alike_in: Sequence[Pair] = ()
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
         """The option a node takes under a choice of the representatives."""
@@ -190,26 +187,10 @@ def build_model(
     over = {new: of[old] for new, old in replaced(program).items()}
     model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over, rooms, kept)
     if objective == "time":
-        model.together = _together(model, calls, node_of_op)
+        model.alike_in = alike(nodes, tied_to, calls)
     if _end_tells(model):
         instants.append(count)
     return model
-
-
-def _together(model: Model, calls: Sequence[Call], node_of_op: Mapping[str, int]) -> Sequence[tuple[int, int, Truths]]:
-    """The pairs of decisions on operations of one call, where some options have the same points and some have not."""
-    found: dict[tuple[int, int], Truths] = {}
-    for call in calls:
-        decided = [model.tied_to[node_of_op[op.name]] for op in call.operations]
-        for one, other in pairwise(sorted(set(decided))):
-            mine, theirs = (model.nodes[number] for number in (one, other))
-            if isinstance(mine, OperationNode) and isinstance(theirs, OperationNode) and (one, other) not in found:
-                turning = [[s.turns is not None for s in node.strategies] for node in (mine, theirs)]
-                same = np.array([[a == b for b in theirs.needs] for a in mine.needs], dtype=np.bool_)
-                allowed = same | np.array(turning[0])[:, None] | np.array(turning[1])[None, :]
-                if same.any() and not allowed.all():
-                    found[one, other] = allowed
-    return [(*pair, allowed) for pair, allowed in found.items()]
 
 
 def _end_tells(model: Model) -> bool:

@@ -97,12 +97,15 @@ class Works:
         found: Ints = np.unique(np.stack([np.array(self.kinds), *known]), axis=1, return_inverse=True)[1].reshape(-1)
         return found
 
-    def parts(self, op: Operation, program: Program, work: Sequence[Work], times: Sequence[float]) -> tuple[Work, ...]:
-        """By rank so many times the part of a library's call that an operation is priced by; the start comes once."""
+    def shares(self, op: Operation, program: Program, work: Sequence[Work], times: Sequence[float]) -> tuple[Work, ...]:
+        """By rank so many times the share of a library's call that an operation is priced by; the start comes once. A
+        shard all of whose points are masked takes nothing.
+        """
         found = []
         for one, each, kind in zip(work, times, self.kinds, strict=True):
             start = start_seconds(op, program, self.machines[kind], self.ranks)
-            found.append(one if each == 1 else Work(start + each * (one.seconds - start), one.points, True))
+            whole = Work(start + each * (one.seconds - start), one.points, True)
+            found.append(whole if one.points and each != 1 else one)
         return tuple(found)
 
     def shape(self, op: Operation, program: Program, region: Region, *, partial: bool, kind: int = 0) -> str:

@@ -91,6 +91,10 @@ def near(t: Any, s: Any) -> Any:
     return (s <= t) & (t - s < 4)
 
 
+def early(t: Any, s: Any) -> Any:
+    return (s <= t) | (s < 4)
+
+
 SMALL = [
     Case("f32", (16, 16, 4, 2, 8), seen={"causal": True}),
     Case("f32", (16, 16, 4, 2, 8), seen={"causal": True, "offset": -3}),
@@ -100,6 +104,7 @@ SMALL = [
     Case("f64", (9, 14, 2, 2, 4), seen={"scale": 0.3}),
     Case("f32", (1, 16, 4, 2, 8)),
     Case("f32", (12, 12, 2, 1, 4), seen={"where": near}),
+    Case("f32", (12, 12, 2, 1, 4), seen={"where": early}),
 ]
 # What a library has: many scores, heads of a width that it knows.
 LARGE = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DTYPES, name_of
-from ...expr import Bound, Read, depends_on
+from ...expr import Affine, Bound, Floor, Read, Table, depends_on
 from ...program import Block, Operation
 from ...space import Region
 from ..device import Evaluation, Runner, in_order
@@ -91,12 +91,12 @@ def by_products(op: Operation, runs: Runs) -> Callable[..., Any]:
     """The function that makes the slopes of a box of points from dense operands."""
     assert isinstance(op.body, Block)
     scale, roles = float(op.body.attrs["scale"]), Roles.of(op)
-    reads = op.body.reads
+    reads, tables = op.body.reads, dict[Table, Any]()
 
     def made(*operands: Any) -> Any:
         import torch
 
-        mask = visible_there(op.where, runs, [*roles.batch, roles.row, roles.key], operands[0].device)
+        mask = visible_there(op.where, runs, [*roles.batch, roles.row, roles.key], operands[0].device, tables)
         wide = torch.float64 if operands[0].dtype is torch.float64 else torch.float32
         sides = [_whole(x.to(wide), op, read) for x, read in zip(operands, reads, strict=True)]
         if roles.keyed:  # [..., key, group, row, inner, element], 1 long where it is none of theirs
@@ -138,8 +138,12 @@ def visible(where: Sequence[Bound], runs: Runs, names: Sequence[str]) -> np.ndar
     return found
 
 
-def visible_there(where: Sequence[Bound], runs: Runs, names: Sequence[str], device: Any) -> Any:
-    """The same as a tensor of torch, made where it is used: a graph holds nothing that comes from the host's memory."""
+def visible_there(
+    where: Sequence[Bound], runs: Runs, names: Sequence[str], device: Any, tables: dict[Table, Any]
+) -> Any:
+    """The same as a tensor of torch, made where it is used: a graph holds nothing that comes from the host's memory.
+    ``tables``: those of conditions, which are brought at the first call and kept.
+    """
     import torch
 
     def along(place: int) -> Any:
@@ -147,12 +151,26 @@ def visible_there(where: Sequence[Bound], runs: Runs, names: Sequence[str], devi
         index = torch.arange(run.start, run.stop, run.step, device=device)
         return index.view([-1 if k == place else 1 for k in range(len(names))])
 
+    def value(expr: Affine) -> Any:
+        total: Any = expr.const
+        for atom, factor in expr.terms:
+            total = total + factor * (at[atom] if isinstance(atom, str) else inside(atom))
+        return total
+
+    def inside(atom: Floor | Table) -> Any:
+        inner = value(atom.inner)
+        if isinstance(inner, int) or not isinstance(atom, Table):
+            return atom.value(inner)
+        if atom not in tables:
+            tables[atom] = torch.as_tensor(atom.values, device=device)
+        return tables[atom][inner.clamp(0, len(atom.values) - 1)]
+
     at = {name: along(place) for place, name in enumerate(names)}
     found = torch.ones([len(runs[name]) for name in names], dtype=torch.bool, device=device)
     for bound in where:
-        value = bound.expr.evaluate(at)
+        here = value(bound.expr)
         if bound.lo is not None:
-            found = found & (value >= bound.lo)
+            found = found & (here >= bound.lo)
         if bound.hi is not None:
-            found = found & (value < bound.hi)
+            found = found & (here < bound.hi)
     return found

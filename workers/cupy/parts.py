@@ -51,8 +51,8 @@ def in_parts(job: Job, take: Callable[[int, DType], DeviceArray]) -> tuple[Job, 
         return (job,)
     points = sum(fold.points for fold in job.folds)
     most = [min(wanted, MOST, points // SHARE) * fold.points // points for fold in job.folds]
-    cuts = [_cut(*each) or _Cut((), each[0].dims, {}, ()) for each in zip(job.folds, most, strict=True)]
-    return _made(job, cuts, take) if any(cut.parts for cut in cuts) else (job,)
+    cuts = [(fold, _cut(fold, each)) for fold, each in zip(job.folds, most, strict=True)]
+    return _made(job, cuts, take) if any(cut is not None for _, cut in cuts) else (job,)
 
 
 def _divisible(job: Job) -> bool:
@@ -85,29 +85,37 @@ def _cut(fold: Fold, most: int) -> _Cut | None:
     return _Cut((*parts, (outer, -(-extent // size))), ((name, size), *others), {name: at}, ragged)
 
 
-def _made(job: Job, cuts: Sequence[_Cut], take: Callable[[int, DType], DeviceArray]) -> tuple[Job, ...]:
-    """A job for each fold, which leaves its parts behind those of the folds before, and one that folds all parts."""
+def _made(
+    job: Job, cuts: Sequence[tuple[Fold, _Cut | None]], take: Callable[[int, DType], DeviceArray]
+) -> tuple[Job, ...]:
+    """A job for each fold that is cut, which leaves its parts behind those of the folds before, one for all others, and
+    one that folds all parts."""
     assert job.record is not None
-    counts = [prod(n for _, n in cut.parts) for cut in cuts]
-    shape = (sum(counts), *(n for _, n in job.kept))
-    kept = tuple(Affine.dim(name) for name, _ in job.kept)
-    fields: dict[str, Field] = {}
-    for component, dtype in zip(job.record.monoid.components, job.record.dtypes, strict=True):
-        array = replace(take(prod(shape), numpy_dtype(dtype)), shape=shape)
-        fields[f"part.{component.name}"] = Field(Stored(array, Box.of_shape(shape).grid()), dtype)
+    cut_ones, others = [(f, cut) for f, cut in cuts if cut is not None], [f for f, cut in cuts if cut is None]
+    count = sum(prod(n for _, n in cut.parts) for _, cut in cut_ones) + bool(others)
+    shape, kept = (count, *(n for _, n in job.kept)), tuple(Affine.dim(name) for name, _ in job.kept)
     names = [component.name for component in job.record.monoid.components]
+    fields: dict[str, Field] = {}
+    for name, dtype in zip(names, job.record.dtypes, strict=True):
+        array = replace(take(prod(shape), numpy_dtype(dtype)), shape=shape)
+        fields[f"part.{name}"] = Field(Stored(array, Box.of_shape(shape).grid()), dtype)
+
+    def stores(at: Affine) -> tuple[Store, ...]:
+        return tuple(Store(Read(f"r.{name}", ()), (at, *kept), fields[f"part.{name}"]) for name in names)
+
     found, before = [], 0
-    for fold, cut, count in zip(job.folds, cuts, counts, strict=True):
-        index = (_number(cut.parts) + before, *kept)
-        stores = tuple(Store(Read(f"r.{name}", ()), index, fields[f"part.{name}"]) for name in names)
-        made = replace(job, kept=(*cut.parts, *job.kept), stores=stores, folds=(replace(fold, dims=cut.left),))
+    for fold, cut in cut_ones:
+        here = (replace(fold, dims=cut.left),)
+        made = replace(job, kept=(*cut.parts, *job.kept), stores=stores(_number(cut.parts) + before), folds=here)
         if cut.values:
             made = with_values(made, cut.values)
         [rest] = made.folds
         found.append(replace(made, folds=(replace(rest, where=(*rest.where, *cut.where)),)))
-        before += count
+        before += prod(n for _, n in cut.parts)
+    if others:
+        found.append(replace(job, stores=stores(Affine.of(before)), folds=tuple(others)))
     values = tuple(Read(name, (Affine.dim(EVERY), *kept)) for name in fields)
-    every = Fold(((EVERY, before),), (), values, whole=True)
+    every = Fold(((EVERY, count),), (), values, whole=True)
     return (*found, replace(job, fields=fields, folds=(every,)))
 
 

@@ -69,10 +69,10 @@ class Held(ABC):
         """After a step: what went wrong in it is raised, on all ranks if it may fail, which all of them know alike."""
         del may_fail
 
-    def keep(self) -> bool:
+    def keep(self, *, timed: bool = False) -> bool:
         """From now on a step as the device keeps it: see `Replay.keep`. What goes wrong in that is raised here, and not
         only after a step of which a part is missing."""
-        counts = self.replay.keep(timed=False)
+        counts = self.replay.keep(timed=timed)
         self.settle(may_fail=False)
         return counts
 

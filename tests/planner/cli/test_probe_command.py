@@ -104,6 +104,7 @@ def test_a_probe_that_is_ended_half_way_leaves_no_file(
         (["--add-to", "taken.toml", "--devices-from", "cpu-4"], "--add-to and --devices-from"),
         (["--ranks", 1, "--devices-from", "cpu-4"], "of one rank nothing is left to measure"),
         (["--devices-from", "nowhere"], "nowhere"),
+        (["net.py:net", "--set", "n=8", "m=4", "k=4", "--devices-from", "rates.toml"], "has no paces"),
         (["none.py:net"], "no such program file"),
         (["net.py:net", "--set", "n=8", "m=4", "k=4", "--add-to", "none.toml"], "cannot be read"),
         (["net.py:net", "--set", "n=8", "m=4", "k=4", "--add-to", "rates.toml"], "was not probed: it has no paces"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from msgspec.structs import replace as replaced
 
@@ -12,7 +13,12 @@ import tapestry as tp
 from tapestry import Tensor, bf16, param
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.machine import DeviceModel, Machine
+from tapestry.planner.search.question import Question
+from tapestry.planner.search.search import searched
+from tapestry.planner.sharding.model import Model
+from tapestry.planner.sharding.nodes import OperationNode
 from tapestry.planner.strategy.calls import calls_of
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Pin, Program
 
 MACHINE = load_machine("h200x2")
@@ -63,7 +69,7 @@ def unmeasured(device: DeviceModel) -> DeviceModel:
 
 def test_slopes_of_one_attention_are_of_one_call_where_that_was_measured() -> None:
     (call,) = calls_of(program(), MACHINE)
-    assert len(call.operations) == call.parts == 3
+    assert len(call.operations) == call.shares == 3
     assert not calls_of(program(), replace(MACHINE, device=unmeasured(MACHINE.device)))
     assert not calls_of(program(), load_machine("cpu-4"))
 
@@ -73,6 +79,34 @@ def test_they_are_cut_alike() -> None:
     first, *others = ({heads.get(dim, dim): how for dim, how in one.items()} for one in sloped(made(MACHINE)))
     assert first
     assert others == [first, first]
+
+
+def model(*pins: Pin) -> Model:
+    """What the solver is asked."""
+    return searched(Question.of(program(), MACHINE, Mesh((2,), ("mesh0",), ()), pins=pins)).model
+
+
+def test_the_solver_may_not_cut_them_otherwise_where_all_can_be_cut_alike() -> None:
+    found = model()
+    assert len(found.alike_in) == 2
+    for one, other, may in found.alike_in:
+        mine, theirs = found.nodes[one], found.nodes[other]
+        assert isinstance(mine, OperationNode)
+        assert isinstance(theirs, OperationNode)
+        for (i, j), together in np.ndenumerate(may):
+            turning = mine.strategies[i].turns or theirs.strategies[j].turns
+            assert bool(together) == (mine.needs[i] == theirs.needs[j] or turning is not None)
+        assert may.any()
+        assert not may.all()
+
+
+def test_pins_that_cut_them_otherwise_are_kept() -> None:
+    cut = {"q": "t", "v": "s"}
+    pins = [Pin("op", f"*slopes_{side}", (("mesh0", dim),)) for side, dim in cut.items()]
+    assert not model(*pins).alike_in
+    found = made(MACHINE, **cut)
+    assert found.check().ok
+    assert min(seconds for kernel in found.document.claims.kernels for seconds in kernel.seconds) >= 0
 
 
 def seconds(found: Plan) -> dict[str, float]:
@@ -94,6 +128,13 @@ def test_one_that_is_cut_otherwise_takes_a_call_of_its_own() -> None:
     for side in "kv":  # two of the call instead of three
         name = next(name for name in together if name.endswith(f"slopes_{side}"))
         assert alone[name] - start == pytest.approx(1.5 * (together[name] - start), rel=1e-6)
+    rows = {row.op: row for row in apart.explain().rows}
+    for name, took in alone.items():
+        if "slopes" in name:
+            assert rows[name].compute_s == pytest.approx(took, rel=1e-6)
+    best = next(row for name, row in rows.items() if name.endswith("slopes_q")).next_best
+    assert best is not None
+    assert "h" in best.strategy
     claimed = {kernel.task for kernel in apart.document.claims.kernels}
     assert len(claimed) >= 3
     assert apart.simulate().makespan_s > alike.simulate().makespan_s

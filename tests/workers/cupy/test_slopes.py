@@ -9,7 +9,7 @@ import pytest
 
 from tapestry.workers.cupy.dense_slopes import visible, visible_there
 
-from ..slopes import LARGE, SMALL, Case, near
+from ..slopes import LARGE, SMALL, Case, early, near
 from .host_machine import HostMachine
 
 pytest.importorskip("torch")
@@ -44,7 +44,9 @@ def test_of_queries_from_both_ends_all_slopes_are_of_the_same_calls(
 
 
 @pytest.mark.parametrize(
-    "where", [{"causal": True}, {"causal": True, "offset": -3}, {"where": near}], ids=["causal", "later", "near"]
+    "where",
+    [{"causal": True}, {"causal": True, "offset": -3}, {"where": near}, {"where": early}],
+    ids=["causal", "later", "near", "early"],
 )
 def test_what_is_visible_is_told_alike_here_and_there(where: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
@@ -53,8 +55,10 @@ def test_what_is_visible_is_told_alike_here_and_there(where: dict[str, Any]) -> 
         if op.where:
             runs = {dim.name: range(1, dim.extent, 2) for dim in op.dims}
             names = [name for name in ("t", "s") if name in runs]
-            there = visible_there(op.where, runs, names, torch.device("cpu"))
+            there = visible_there(op.where, runs, names, torch.device("cpu"), {})
             np.testing.assert_array_equal(there.numpy(), visible(op.where, runs, names))
+            # Nothing of it is asked of NumPy, which has no part in what a GPU computes.
+            assert visible_there(op.where, runs, names, torch.device("meta"), {}).shape == there.shape
 
 
 def test_whole_and_cut_slopes_are_of_products_where_no_library_has_them(on_host: str) -> None:
