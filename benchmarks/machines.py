@@ -56,6 +56,7 @@ BY_HAND = (
     ("all_reduce", 2, ((1048576, 80.66e-6), (16777216, 123.36e-6), (268435456, 1005.4e-6))),
     ("all_gather", 8, ((7340032, 87.38e-6), (117440512, 460.55e-6))),
 )
+HOST_BYTES = 503 << 30  # of the host of four
 AT_ONCE_GB_PER_S = 36.9  # of host memory, a GPU, while four copy
 LINK_GB_PER_S, LEAST_S = 332.0, 62e-6  # the best rate beyond the fixed part, and the least fixed part
 
@@ -89,10 +90,8 @@ def main() -> None:
 def of_four(probed: Machine, linked: Machine) -> Machine:
     """Four of the GPUs that were probed, with links as measured on four; each has its share of the host's memory while
     all of them copy."""
-    tiers = [
-        replace(tier, read_gb_per_s=AT_ONCE_GB_PER_S, write_gb_per_s=AT_ONCE_GB_PER_S) if tier.name == "host" else tier
-        for tier in probed.device.tiers
-    ]
+    rates = {"read_gb_per_s": AT_ONCE_GB_PER_S, "write_gb_per_s": AT_ONCE_GB_PER_S, "capacity_bytes": HOST_BYTES}
+    tiers = [replace(tier, **rates) if tier.name == "host" else tier for tier in probed.device.tiers]
     when = linked.description.rpartition("probed on ")[2]
     return Machine(
         "h200x4", f"four NVIDIA H200 SXM (141 GB each), NVLink between them, probed on {when}",

@@ -96,7 +96,7 @@ class CupyDevice(Device):
         self.machine = machine
         self._scratch: dict[str, Scratch] = {}
         self._outside = Outside(machine)
-        self._last_slopes: LibrarySlopes | None = None
+        self._slopes_made: list[LibrarySlopes] = []  # of calls of which not all sides were asked for yet
 
     @classmethod
     def present(cls) -> bool:
@@ -184,12 +184,17 @@ class CupyDevice(Device):
         """The slopes of attention, by a library where it has them, else by torch's products."""
         calls = slopes_of(task) if self.machine.attention_slopes is not None else None
         if calls:
-            made = LibrarySlopes(self.machine, calls, task)
-            if self._last_slopes is None or not made.follow(self._last_slopes):
-                self._last_slopes = made
+            made = self.sharing(LibrarySlopes(self.machine, calls, task))
             return self.machine.torch(made, made.kernels)
         with self.temporaries(task.lane):
             return bind_products(*self._of_torch(task))
+
+    def sharing(self, made: LibrarySlopes) -> LibrarySlopes:
+        """Slopes that take what a task bound before made of the same calls, if there is one."""
+        if not any(made.follow(before) for before in reversed(self._slopes_made)):
+            self._slopes_made.append(made)
+        self._slopes_made = [one for one in self._slopes_made if not one.complete]
+        return made
 
     def _of_torch(self, task: Evaluation) -> tuple[Machine, Take, Launch, Evaluation]:
         """What a task needs that is computed by functions of torch's tensors."""

@@ -230,6 +230,11 @@ class LibrarySlopes:
         """What makes them."""
         return ("cuDNN attention slopes",) if self.before is None else ("slopes stored",)
 
+    @property
+    def complete(self) -> bool:
+        """Whether nobody is left to follow: all sides are stored."""
+        return self.sides == set(SIDES)
+
     def follow(self, before: LibrarySlopes) -> bool:
         """Take what another task makes, which runs before on the same lane, if its calls are the same."""
         if before.key != self.key or before.sides & self.sides:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tapestry.workers.cupy.dense_slopes import visible, visible_there
+from tapestry.workers.cupy.slopes import LibrarySlopes, Slopes, Stretch
 
 from ..slopes import LARGE, SMALL, Case, early, near
+from .conftest import OnHost
 from .host_machine import HostMachine
 
 pytest.importorskip("torch")
@@ -63,3 +66,23 @@ def test_what_is_visible_is_told_alike_here_and_there(where: dict[str, Any]) -> 
 
 def test_whole_and_cut_slopes_are_of_products_where_no_library_has_them(on_host: str) -> None:
     Case("f32", (16, 16, 4, 2, 8), seen={"causal": True}).check_zigzag(on_host)
+
+
+def test_tasks_take_what_any_task_before_them_made_of_the_same_calls(on_host: str) -> None:
+    """As pieces of queries whose slopes of keys come behind those of all queries."""
+    del on_host
+    device = OnHost()
+    seen = Stretch(0, 64, 0, 64, False)
+    task: Any = SimpleNamespace(lane="compute", op=SimpleNamespace(operands=("q", "k")))
+
+    def bound(side: str, rows: int) -> LibrarySlopes:
+        heads: Any = (f"q{rows}", "k", "v", "result", "slope")
+        sums: Any = ("total", "largest")
+        into: Any = f"d_{side}"
+        calls = [[Slopes(heads, sums, into, 1, rows, 64, 1, 1, 64, 1.0, side, (seen,))]]
+        return device.sharing(LibrarySlopes(device.machine, calls, task))
+
+    first, second, *others = (bound(side, rows) for side in "qkv" for rows in (64, 128))
+    assert [one.before for one in (first, second)] == [None, None]
+    assert [one.before for one in others] == [first, second, first, second]
+    assert bound("q", 64).before is None  # of another step of the program: all that the first made is taken
