@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,7 @@ from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
 from torch.nn.attention.bias import causal_lower_right
 
 Step = Callable[[], Any]
+Exchange = Callable[[torch.Tensor], torch.Tensor]
 
 
 def slowest(value: float) -> float:
@@ -59,22 +60,23 @@ def attended(x: torch.Tensor, layer: dict[str, torch.Tensor], turn: Any, world: 
 def megatron(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
     """Two sums over the ranks a layer."""
     for layer in layers:
-        x = x + _Sum.apply(attended(_Same.apply(normed(x, layer["attention_norm"])), layer, turn, world))
-        x = x + _Sum.apply(gated(_Same.apply(normed(x, layer["mlp_norm"])), layer))
+        x = x + in_sum(attended(of_all(normed(x, layer["attention_norm"])), layer, turn, world))
+        x = x + in_sum(gated(of_all(normed(x, layer["mlp_norm"])), layer))
     return x
 
 
 def sequence(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
     """The same with every rank's own tokens in between: each sum is a reduce-scatter, and a gather comes before."""
     for layer in layers:
-        whole = _Gather.apply(normed(x, layer["attention_norm"]))
-        x = x + _Scatter.apply(attended(whole, layer, turn, world))
-        whole = _Gather.apply(normed(x, layer["mlp_norm"]))
-        x = x + _Scatter.apply(gated(whole, layer))
+        whole = gather(normed(x, layer["attention_norm"]))
+        x = x + scatter(attended(whole, layer, turn, world))
+        whole = gather(normed(x, layer["mlp_norm"]))
+        x = x + scatter(gated(whole, layer))
     return x
 
 
 def summed(part: torch.Tensor) -> torch.Tensor:
+    """In place."""
     part = part.contiguous()
     dist.all_reduce(part)
     return part
@@ -92,52 +94,27 @@ def scattered(part: torch.Tensor) -> torch.Tensor:
     return own
 
 
-class _Sum(torch.autograd.Function):
-    """A sum over the ranks, whose gradient all have."""
+def across(forth: Exchange, back: Exchange) -> Exchange:
+    """An exchange between the ranks, and what its gradient goes through."""
 
-    @staticmethod
-    def forward(_: Any, part: torch.Tensor) -> torch.Tensor:
-        return summed(part)
+    class Across(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, sent: torch.Tensor) -> torch.Tensor:
+            return forth(sent)
 
-    @staticmethod
-    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
-        return slope
+        @staticmethod
+        def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
+            return back(slope)
 
-
-class _Same(torch.autograd.Function):
-    """What all ranks have, whose gradient is the sum of theirs."""
-
-    @staticmethod
-    def forward(_: Any, whole: torch.Tensor) -> torch.Tensor:
-        return whole.view_as(whole)
-
-    @staticmethod
-    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
-        return summed(slope)
+    return Across.apply  # type: ignore[no-any-return, unused-ignore]
 
 
-class _Gather(torch.autograd.Function):
-    """All ranks' tokens of one's own."""
-
-    @staticmethod
-    def forward(_: Any, own: torch.Tensor) -> torch.Tensor:
-        return gathered(own)
-
-    @staticmethod
-    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
-        return scattered(slope)
+def alone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view_as(tensor)
 
 
-class _Scatter(torch.autograd.Function):
-    """One's own tokens of the sum over the ranks."""
-
-    @staticmethod
-    def forward(_: Any, part: torch.Tensor) -> torch.Tensor:
-        return scattered(part)
-
-    @staticmethod
-    def backward(_: Any, slope: torch.Tensor) -> torch.Tensor:
-        return gathered(slope)
+in_sum, of_all = across(summed, alone), across(alone, summed)
+gather, scatter = across(gathered, scattered), across(scattered, gathered)
 
 
 def with_backward(step: Step, layers: list[dict[str, torch.Tensor]], tokens: int) -> Step:
@@ -218,20 +195,39 @@ def contenders(options: argparse.Namespace, rank: int, world: int) -> dict[str, 
     return found if options.backward else {**found, "context parallel": context}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """What every program here is told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--backward", action="store_true")
     parser.add_argument("--gate", type=Path, help="when all is ready make GATE.ready, and go on when there is GATE.go")
-    options = parser.parse_args()
+    return parser
+
+
+def started(backend: str, gate: Path | None) -> tuple[int, int]:
+    """The rank and how many there are, when all are there and the gate is open; tensors are made on the rank's GPU."""
     rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     torch.cuda.set_device(local)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+    dist.init_process_group(backend, device_id=torch.device("cuda", local))
     torch.set_default_device("cuda")
     torch.manual_seed(0)
     dist.barrier()
-    passed(options.gate)
+    passed(gate)
+    return rank, world
+
+
+def ended() -> NoReturn:
+    """The process, at once: a group whose collectives a graph holds waits for ever when it is destroyed."""
+    torch.cuda.synchronize()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--backward", action="store_true")
+    options = parser.parse_args()
+    rank, world = started("nccl", options.gate)
     found: dict[str, float] = {}
     with torch.no_grad():
         for name, make in contenders(options, rank, world).items():
@@ -242,9 +238,7 @@ def main() -> None:
                     print(f"{name}{suffix}: {error}", file=sys.stderr)
                 if rank == 0:
                     print(json.dumps(found), flush=True)
-    torch.cuda.synchronize()
-    sys.stdout.flush()
-    os._exit(0)  # a group whose collectives a graph holds waits for ever when it is destroyed
+    ended()
 
 
 if __name__ == "__main__":

@@ -8,18 +8,13 @@ Weights, gradients and what the optimizer keeps are bf16, as `torch.optim.AdamW`
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from gpu_by_hand import slowest  # type: ignore[import-not-found, unused-ignore]
-from gpu_jobs import passed  # type: ignore[import-not-found, unused-ignore]
+from gpu_by_hand import arguments, ended, slowest, started  # type: ignore[import-not-found, unused-ignore]
 from gpu_steps import OfTorch, seconds  # type: ignore[import-not-found, unused-ignore]
 from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
     D,
@@ -102,31 +97,18 @@ WAYS: dict[str, Callable[[Decoder], nn.Module]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--gate", type=Path, help="when all is ready make GATE.ready, and go on when there is GATE.go")
-    options = parser.parse_args()
-    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local)
-    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
-    torch.set_default_device("cuda")
-    torch.manual_seed(0)
-    dist.barrier()
-    passed(options.gate)
+    options = arguments(__doc__).parse_args()
+    rank, _ = started("cpu:gloo,cuda:nccl", options.gate)
     found: dict[str, float] = {}
     for name, way in WAYS.items():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        found[name] = seconds({"": OfTorch(trained(way(Decoder(options.layers)), options.tokens))}, slowest, turns=2)[
-            ""
-        ]
+        step = trained(way(Decoder(options.layers)), options.tokens)
+        found[name] = seconds({"": OfTorch(step)}, slowest, turns=2)[""]
         print(f"{name}: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", file=sys.stderr, flush=True)
         if rank == 0:
             print(json.dumps(found), flush=True)
-    torch.cuda.synchronize()
-    sys.stdout.flush()
-    os._exit(0)  # compiled graphs may hold collectives
+    ended()
 
 
 if __name__ == "__main__":

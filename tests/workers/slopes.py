@@ -15,7 +15,9 @@ from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
+from tapestry.space.cuts import Zigzag
 
+from .shards import along
 from .unchecked import run_unchecked
 
 
@@ -61,7 +63,7 @@ class Case:
     def check_zigzag(self, device: str = "numpy") -> None:
         """Over two ranks, of which one has queries from both ends, and so two stretches that fold into all keys."""
         program = self.program()
-        shards = {op.name: [_ends(op, rank) for rank in range(2)] for op in program.operations}
+        shards = {op.name: _ends(op) for op in program.operations}
         self.check_run(program, plan_partitions(program, load_machine("cpu-4"), shards).document, device)
 
     def check_run(self, program: Program, document: Document, device: str) -> None:
@@ -71,20 +73,11 @@ class Case:
         assert_close(program, given, found.outputs, evaluate(program, given))
 
 
-def _ends(op: Operation, rank: int) -> Region:
+def _ends(op: Operation) -> list[Region]:
     """Of two ranks the first has the first and the last quarter of the queries, the second what is between."""
-    names = [dim.name for dim in op.dims]
-    extents = [dim.extent for dim in op.dims]
-    whole = Box.of_shape(extents)
-    if "t" not in names:
-        return whole.region()
-    at = names.index("t")
-    places = [k * extents[at] // 4 for k in range(5)]
-    cuts = [(places[0], places[1]), (places[3], places[4])] if rank == 0 else [(places[1], places[3])]
-    parts = [
-        Box((*whole.lo[:at], lo, *whole.lo[at + 1 :]), (*whole.hi[:at], hi, *whole.hi[at + 1 :])) for lo, hi in cuts
-    ]
-    return Region(tuple(part.grid() for part in parts))
+    if "t" not in [dim.name for dim in op.dims]:
+        return [Box.of_shape([dim.extent for dim in op.dims]).region()] * 2
+    return along(op, "t", Zigzag(2))
 
 
 def near(t: Any, s: Any) -> Any:

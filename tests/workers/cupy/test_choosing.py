@@ -4,8 +4,6 @@ one of its own. Products and attention are computed here as the libraries are as
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -21,9 +19,11 @@ from tapestry.program import Tensor as Described
 from tapestry.reference import evaluate
 from tapestry.result_type import reduced_dtype
 from tapestry.space import Box, Region
+from tapestry.space.cuts import Block
 from tapestry.testing import assert_close
 
 from ...kernels.elementwise.host import needs_compiler
+from ..shards import along
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
 
@@ -47,9 +47,7 @@ def contraction(spec: str, dtype: str) -> Program:
 
 def cut(op: Operation, parts: int) -> list[Region]:
     """An operation's points cut along its first dimension."""
-    shape = [dim.extent for dim in op.dims]
-    edges = [k * shape[0] // parts for k in range(parts + 1)]
-    return [Box((a, *[0] * (len(shape) - 1)), (b, *shape[1:])).region() for a, b in pairwise(edges)]
+    return along(op, 0, Block(parts))
 
 
 @pytest.mark.parametrize("parts", [1, 3])

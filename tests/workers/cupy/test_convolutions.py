@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
+from tapestry.space.cuts import Block
 from tapestry.testing import assert_close
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
 from tapestry.workers.cupy.cudnn import Rated, by_least_time, exact_enough
@@ -33,6 +33,7 @@ from tapestry.workers.cupy.dense import CHANNELS_FIRST, dense_steps
 from tapestry.workers.cupy.machine import Convolution, Strided, Window
 
 from ...kernels.elementwise.host import needs_compiler
+from ..shards import along
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
 
@@ -48,14 +49,7 @@ def _small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut(op: Operation, axis: int, parts: int) -> list[Region]:
     """An operation's points cut along one of its dimensions."""
-    shape = [dim.extent for dim in op.dims]
-    edges = [k * shape[axis] // parts for k in range(parts + 1)]
-    found = []
-    for a, b in pairwise(edges):
-        lo, hi = [0] * len(shape), list(shape)
-        lo[axis], hi[axis] = a, b
-        found.append(Box(tuple(lo), tuple(hi)).region())
-    return found
+    return along(op, axis, Block(parts))
 
 
 def run(program: Program, machine: HostMachine, axis: int = 0, parts: int = 1) -> list[str]:

@@ -14,7 +14,8 @@ from tapestry.planner.format import Resolved
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Program
 from tapestry.reference import evaluate
-from tapestry.space import Box, Region
+from tapestry.space import Region
+from tapestry.space.cuts import Zigzag
 from tapestry.testing import assert_close
 from tapestry.workers.cupy import parts
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
@@ -24,6 +25,7 @@ from tapestry.workers.cupy.writing import written
 from tapestry.workers.device import DType
 
 from ...kernels.elementwise.host import needs_compiler
+from ..shards import along
 from ..unchecked import run_unchecked
 from .test_choosing import cut
 from .test_threads import collected, job_of, totals
@@ -128,22 +130,8 @@ def test_parts_fold_to_what_the_whole_does(
     on_host: str, monkeypatch: pytest.MonkeyPatch, op: object, dtype: str, most: int
 ) -> None:
     """However many parts there are, and whether or not an extent is a multiple of theirs."""
-    monkeypatch.setattr(parts, "LONG", 1)
-    monkeypatch.setattr(parts, "MOST", most)
-    made: list[tuple[Job, ...]] = []
-
-    def noted(job: Job, take: object) -> tuple[Job, ...]:
-        made.append(in_parts(job, take))  # type: ignore[arg-type]
-        return made[-1]
-
-    monkeypatch.setattr("tapestry.workers.cupy.device.in_parts", noted)
     program = of_one(op, dtype)
-    rng = np.random.default_rng(0)
-    inputs = {x.name: (rng.random(x.shape) * 9 - 4).astype(numpy_dtype(x.dtype)) for x in program.of_role("param")}
-    [operation] = program.operations
-    document = plan_partitions(program, load_machine("h200x8"), {operation.name: cut(operation, 2)}).document
-    found = run_unchecked(Resolved(document, program), inputs, device=on_host, poison=True)
-    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    made = made_of(program, cut(program.operations[0], 2), most, on_host, monkeypatch)
     assert [len(some) for some in made] == [2, 2]
     assert all(1 < second.folds[0].points <= most for _, second in made)
 
@@ -155,6 +143,16 @@ def test_what_lies_in_several_stretches_has_parts_of_each(
     on_host: str, monkeypatch: pytest.MonkeyPatch, op: object, dtype: str, most: int
 ) -> None:
     """As the tokens of a rank that has an early chunk and a late one."""
+    program = of_one(op, dtype)
+    made = made_of(program, along(program.operations[0], "n", Zigzag(2)), most, on_host, monkeypatch)
+    assert [len(some) for some in made] == [3, 2]
+    assert all(some[-1].folds[0].points <= most for some in made)
+
+
+def made_of(
+    program: Program, shards: list[Region], most: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[Job, ...]]:
+    """What an operation's jobs become where every fold is long and has so many parts at most; values are compared."""
     monkeypatch.setattr(parts, "LONG", 1)
     monkeypatch.setattr(parts, "MOST", most)
     made: list[tuple[Job, ...]] = []
@@ -164,24 +162,13 @@ def test_what_lies_in_several_stretches_has_parts_of_each(
         return made[-1]
 
     monkeypatch.setattr("tapestry.workers.cupy.device.in_parts", noted)
-    program = of_one(op, dtype)
     rng = np.random.default_rng(0)
     inputs = {x.name: (rng.random(x.shape) * 9 - 4).astype(numpy_dtype(x.dtype)) for x in program.of_role("param")}
     [operation] = program.operations
-    at = [dim.name for dim in operation.dims].index("n")
-    extents = [dim.extent for dim in operation.dims]
-
-    def rows(*runs: tuple[int, int]) -> Region:
-        lo, hi = [0] * len(extents), [*extents]
-        boxes = [Box((*lo[:at], a, *lo[at + 1 :]), (*hi[:at], b, *hi[at + 1 :])) for a, b in runs]
-        return Region(tuple(box.grid() for box in boxes))
-
-    shards = {operation.name: [rows((0, 3), (9, 13)), rows((3, 9))]}
-    document = plan_partitions(program, load_machine("h200x8"), shards).document
-    found = run_unchecked(Resolved(document, program), inputs, device=on_host, poison=True)
+    document = plan_partitions(program, load_machine("h200x8"), {operation.name: shards}).document
+    found = run_unchecked(Resolved(document, program), inputs, device=device, poison=True)
     assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-    assert [len(some) for some in made] == [3, 2]
-    assert all(some[-1].folds[0].points <= most for some in made)
+    return made
 
 
 def of_one(op: object, dtype: str) -> Program:

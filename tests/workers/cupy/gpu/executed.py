@@ -16,12 +16,14 @@ from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
+from tapestry.space.cuts import Block
 from tapestry.testing import assert_close, partitions
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import launch
 from tapestry.workers.result import RunResult
 
 from ....gpus import gpus
+from ...shards import along
 from ...unchecked import run_unchecked
 
 MACHINE = load_machine("h200x8")
@@ -53,14 +55,7 @@ def whole(program: Program, ranks: int = 1) -> dict[str, list[Region]]:
 
 def cut(op: Operation, name: str, parts: int) -> list[Region]:
     """An operation's points cut along one dimension."""
-    axis = [dim.name for dim in op.dims].index(name)
-    shape = [dim.extent for dim in op.dims]
-    found = []
-    for k in range(parts):
-        lo, hi = [0] * len(shape), list(shape)
-        lo[axis], hi[axis] = k * shape[axis] // parts, (k + 1) * shape[axis] // parts
-        found.append(Box(tuple(lo), tuple(hi)).region())
-    return found
+    return along(op, name, Block(parts))
 
 
 def cut_along(program: Program, ranks: int, *, last: bool) -> dict[str, list[Region]]:
