@@ -27,8 +27,8 @@ is read and written by one GPU alone. Assumed and not measured: the disk.
 Operations are those of the examples but llama: its tasks are done together otherwise on one GPU than on two."""
 FOUR = """What a GPU computes is as in the machine h200x2. The links were written by `tapestry machine probe` with
 `--device cupy --devices-from h200` on four NVIDIA H200 SXM of one host, each kind of transfer between two of them and
-between all four. Host memory is read by all four at once, pinned (36.9 GB/s a GPU; one alone 55.4). Not measured: the
-disk."""
+between all four. Host memory is read by all four at once, pinned (36.9 GB/s a GPU; one alone 55.4), and taken to be
+written as quickly. Not measured: that, and the disk."""
 SLOPES = """
 The slopes of attention were measured by shape on 2026-11-27, on one NVIDIA H100 SXM, whose processor is the same."""
 EIGHT = """What a GPU computes was written by `tapestry machine probe --device cupy`, on the date of the machine h200x2.

@@ -27,7 +27,6 @@ from .sharding.model import maximal
 from .sharding.nodes import sink_node
 from .sharding.repetition import find_repetition
 from .simulate import PriceBook, Prices
-from .strategy.calls import Call, calls_of
 from .strategy.cost import start_seconds
 from .strategy.layouts import Layout
 from .strategy.mesh import Cut, Mesh
@@ -210,14 +209,9 @@ class Explainer:
             seconds, nbytes = seconds + moved[0], nbytes + moved[1]
         return seconds, nbytes
 
-    @cached_property
-    def _call_of(self) -> dict[str, Call]:
-        found = calls_of(self.resolved.program, self.book.machine)
-        return {op.name: call for call in found for op in call.operations}
-
     def _calls_more(self, op: Operation, strategy: Strategy) -> float:
         """Seconds that operations of a library call take beyond their shares of one, one of them with a strategy."""
-        call = self._call_of.get(op.name)
+        call = self.prices.calls.get(op.name)
         members = () if call is None else call.operations
         chosen = {one.name: strategy if one is op else self.chosen(one) for one in members}
         return sum(self._alone(one, chosen) for one in members)
@@ -227,11 +221,11 @@ class Explainer:
         mine = chosen[op.name]
         alike = sum(other.needs == mine.needs for other in chosen.values())
         start = start_seconds(op, self.resolved.program, self.book.machine, len(self.document.devices))
-        return (self._call_of[op.name].shares / alike - 1) * (mine.slowest - start)
+        return (self.prices.calls[op.name].shares / alike - 1) * (mine.slowest - start)
 
     def _computes(self, op: Operation, chosen: Strategy) -> float:
         """Seconds of the slowest rank."""
-        call = self._call_of.get(op.name)
+        call = self.prices.calls.get(op.name)
         if call is None:
             return chosen.slowest
         return chosen.slowest + self._alone(op, {one.name: self.chosen(one) for one in call.operations})

@@ -81,7 +81,7 @@ class Prices:
         op = program.op_by_name[task.op]
         partial = self.resolved.buffers[task.write].record is not None
         onto = task.prior is not None
-        call = self._calls.get(op.name)
+        call = self.calls.get(op.name)
         beside = () if call is None else tuple(tuple(self._shards[one.name]) for one in call.operations)
         key = (program.graph.structure(op), task.shards, partial, onto, beside)
         if key not in self._compute:
@@ -93,7 +93,7 @@ class Prices:
         return self._compute[key]
 
     @cached_property
-    def _calls(self) -> dict[str, Call]:
+    def calls(self) -> dict[str, Call]:
         """By operation the call of a library that may make its result with others."""
         found = calls_of(self.resolved.program, self.book.machine)
         return {op.name: call for call in found for op in call.operations}

@@ -17,8 +17,8 @@ READ = "read"
 
 # Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.
 _NEXT_CLASS = {"conv": "matmul", "attention": "matmul", "slopes": "attention"}
-# The class whose tables of shapes, and whose memory to work in, count where there are none of its own.
-_LIKE = {"slopes": "attention"}
+# The classes of which tables of shapes, and memory to work in, are those of the next class where there are none.
+_LIKE_NEXT = ("slopes",)
 _WIDER = {
     "bool": "int8",
     "uint8": "int8",
@@ -166,8 +166,8 @@ class DeviceModel:
         """
         pace = self.pace(ranks)
         tables = [] if pace is None else [table for table in pace.shapes if table.kernel == kernel]
-        if not tables and kernel in _LIKE:
-            return self.shaped(_LIKE[kernel], dtype, ranks, places)
+        if not tables and kernel in _LIKE_NEXT:
+            return self.shaped(_NEXT_CLASS[kernel], dtype, ranks, places)
         mine = [table for table in tables if table.dtype == dtype]
         return about(mine or [table for table in tables if table.dtype == _TWINS.get(dtype, dtype)], places)
 
@@ -207,7 +207,7 @@ class DeviceModel:
     def workspace_bytes(self, kernel: str, result_bytes: int) -> int:
         """Bytes that a task of a kernel class wants to work in, whose result takes so many."""
         known = {one.kernel: one for one in self.workspaces}
-        found = known.get(kernel) or known.get(_LIKE.get(kernel, ""))
+        found = known.get(kernel) or (known.get(_NEXT_CLASS[kernel]) if kernel in _LIKE_NEXT else None)
         return 0 if found is None else found.nbytes + int(found.of_result * result_bytes)
 
     @property
