@@ -37,13 +37,13 @@ def _head(machine: dict[str, Any]) -> str:
 
 Measured on {machine["date"]} by `make bench-gpu`: {machine["gpu"]}, CUDA {machine["cuda"]}, torch {machine["torch"]},
 CuPy {machine["cupy"]}, NCCL without multicast. Steps follow one another without a pause, ours and the others' timed by
-the same code: on one GPU they take turns of 0.4 seconds in one process, two such rows on two GPUs at once; on two each
-has a process of its own, alone on both. All processes are ready before the first is measured. Medians, without the
-first turn of each and the first quarter of every other. Inputs and weights stay in place: inputs
-are planned as weights are.
-Plans are for the packaged machine `h200x2`, programs rewritten where the planner holds that for quicker; a step is one
-launch of a graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the
-results."""
+the same code: on one GPU they take turns of 0.4 seconds in one process, as many such rows at once as there are GPUs; on
+several each has a process of its own on each of its GPUs, alone there. All processes are ready before the first is
+measured. Medians, without the first turn of each and the first quarter of every other. Inputs and weights stay in
+place: inputs are planned as weights are.
+Plans are for the packaged machines `h200x2` and, for more than two GPUs, `h200x4`, programs rewritten where the planner
+holds that for quicker; a step is one launch of a graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc
+docs/gpu.md` writes such a page of one run's results."""
 
 
 def _steps(jobs: dict[str, Any], gpus: int) -> str:
@@ -56,8 +56,8 @@ def _steps(jobs: dict[str, Any], gpus: int) -> str:
 
 Milliseconds. The floor is the bound that no plan can beat on the machine as it was probed (see
 [planner.md](planner.md)); it is of a chip at work, whose products of matrices its power limits. Others: torch as it is
-and compiled (f32 without TF32) on one GPU; by hand with NCCL on two; each eager or as a CUDA graph, whichever is
-quicker.
+and compiled (f32 without TF32) on one GPU; by hand with NCCL on several, DDP and FSDP2 of torch for AdamW; each eager,
+compiled or as a CUDA graph, whichever is quicker.
 
 {_table(head, lines)}{left}"""
 
