@@ -113,9 +113,9 @@ def probed(
 ) -> Machine:
     """Measure a machine: with one rank at work, with all, and their transfers; of a machine whose ``device`` is known,
     its transfers alone. Where each device computes by itself, transfers between fewer ranks are measured, too."""
-    sizes, repeat = host.sizes(quick=quick), REPEAT_QUICK if quick else REPEAT
+    sizes, repeat = _effort(host, quick=quick)
     first = _unmeasured(host)
-    known = device or _device(host, _paces(host, ways, first, sizes, repeat, say))
+    known = device or _device(host, _paces(host, ways, first, quick=quick, say=say))
     if host.ranks == 1:
         return _machine(host, known, ())
     say("measuring transfers")
@@ -126,10 +126,11 @@ def probed(
     return _machine(host, known, tuple(curves))
 
 
-def _paces(host: Host, ways: Ways, first: Machine, sizes: Sizes, repeat: int, say: Say) -> tuple[Pace, ...]:
+def _paces(host: Host, ways: Ways, first: Machine, *, quick: bool, say: Say) -> tuple[Pace, ...]:
     """What tasks take with one rank at work, and with all."""
+    sizes, repeat = _effort(host, quick=quick)
     say("planning what is to be measured")
-    levels = [1] if host.graphs else _levels(host.ranks, quick=repeat == REPEAT_QUICK)
+    levels = [1] if host.graphs else _levels(host.ranks, quick=quick)
     plans = [_work_plan(first, ranks, sizes) for ranks in levels]
     say("measuring tasks")
     paces = tuple(pace_of(*each, sizes.grids) for each in _measured(host, ways.tasks, plans, repeat))
@@ -144,6 +145,11 @@ def _paces(host: Host, ways: Ways, first: Machine, sizes: Sizes, repeat: int, sa
         with_slopes(pace, *took, ("slopes", sizes.heads.dtype), sizes.vectors)
         for pace, took in zip(paces, _measured(host, ways.tasks, sloped, repeat), strict=True)
     )
+
+
+def _effort(host: Host, *, quick: bool) -> tuple[Sizes, int]:
+    """What is measured, and how often."""
+    return host.sizes(quick=quick), REPEAT_QUICK if quick else REPEAT
 
 
 def _measured(host: Host, runs: Runs, plans: Sequence[Plan], repeat: int) -> list[tuple[Plan, TaskTimes]]:

@@ -270,7 +270,7 @@ class Translation:
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
         self._hold(builder)
-        for one, other, allowed in self.model.alike_in if timed else ():
+        for one, other, allowed in self.model.together if timed else ():
             builder.add_edge(self.number[one], self.number[other], np.zeros(allowed.shape, np.int64), ~allowed)
         for moved, copies in zip(self.moved, self._copies, strict=True):
             uses = [*copies]

@@ -59,7 +59,7 @@ class Model:
     end, where outputs that are partial are moved to what they end as. ``over``: by tensor the flow whose place it takes
     while both are there, where their layouts are the same (`replaced`). ``rooms``: ranks told apart by their memory.
     ``kept``: copies of resident tensors are there for the whole run, as where a batch goes through in pieces.
-    ``alike_in``: pairs of decisions that are not taken together in any way (`alike`).
+    ``together``: pairs of decisions of which not every two options may be taken together (`alike`).
     """
 
     program: Program
@@ -74,7 +74,7 @@ class Model:
     rooms: tuple[Room, ...] = ()
     kept: bool = False
     align: int = 256
-    alike_in: Sequence[Pair] = ()
+    together: Sequence[Pair] = ()
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
         """The option a node takes under a choice of the representatives."""
@@ -187,7 +187,7 @@ def build_model(
     over = {new: of[old] for new, old in replaced(program).items()}
     model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over, rooms, kept)
     if objective == "time":
-        model.alike_in = alike(nodes, tied_to, calls)
+        model.together = alike(nodes, tied_to, calls)
     if _end_tells(model):
         instants.append(count)
     return model

@@ -88,8 +88,8 @@ def model(*pins: Pin) -> Model:
 
 def test_the_solver_may_not_cut_them_otherwise_where_all_can_be_cut_alike() -> None:
     found = model()
-    assert len(found.alike_in) == 2
-    for one, other, may in found.alike_in:
+    assert len(found.together) == 2
+    for one, other, may in found.together:
         mine, theirs = found.nodes[one], found.nodes[other]
         assert isinstance(mine, OperationNode)
         assert isinstance(theirs, OperationNode)
@@ -103,7 +103,7 @@ def test_the_solver_may_not_cut_them_otherwise_where_all_can_be_cut_alike() -> N
 def test_pins_that_cut_them_otherwise_are_kept() -> None:
     cut = {"q": "t", "v": "s"}
     pins = [Pin("op", f"*slopes_{side}", (("mesh0", dim),)) for side, dim in cut.items()]
-    assert not model(*pins).alike_in
+    assert not model(*pins).together
     found = made(MACHINE, **cut)
     assert found.check().ok
     assert min(seconds for kernel in found.document.claims.kernels for seconds in kernel.seconds) >= 0
