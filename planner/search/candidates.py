@@ -163,8 +163,10 @@ def _as_of_few(
     share = _work(few.program, decisions) / _work(question.program, decisions)
     told, trials = _tried(few, decisions, ideal * share), Trials(question, decisions)
     order = sorted(told, key=lambda trial: trial.seconds)
-    if other is not None and other.few_s is not None and order[0].seconds > NEAR_ORDERS * other.few_s:
-        return None
+    if other is not None and other.few_s is not None:
+        alike = order[0].schedule.listed is other.schedule.listed
+        if order[0].seconds > (NEAR if alike else NEAR_ORDERS) * other.few_s:
+            return None
     near = _near(order)
     first = [trials.of(trial.schedule) for k, trial in enumerate(near) if not k or not question.clock.up]
     if other is not None and _shortest(first).seconds >= other.timeline.makespan_s:

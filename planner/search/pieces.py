@@ -104,7 +104,7 @@ class PieceSearch:
         self.sources = {node.name: k for k, node in enumerate(model.nodes) if isinstance(node, SourceNode)}
         self.cutters: dict[tuple[object, ...], Cutter] = {}
         self.sketches: dict[tuple[_State, tuple[str, ...]], float] = {}
-        self.trials = min(TRIALS, EFFORT // question.toil)
+        self.trials = min(TRIALS, max(EFFORT // question.toil, 1 if question.crowd == 1 else 0))
         self.waits = TRIALS // question.crowd
 
     def run(self, found: Found) -> Found:

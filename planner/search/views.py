@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..sharding.model import PICO, TIE
 from .budgets import lesser
+from .candidates import decide, shorter_candidate
 from .effort import EXPOSED, FEW, MANY, WORTH
 from .found import Found
 from .unsolved import unsolved
@@ -105,7 +106,18 @@ class _Views:
         if not choice or choice in self.seen:
             return
         self.seen.append(choice)
-        found = self.search.lowered(choice, self.best.solution)
-        if found.candidate.peak <= self.question.capacity:
+        found = self._lowered(choice)
+        if found is not None and found.candidate.peak <= self.question.capacity:
             self.search.seen.append(found)
-        self.best = self.search.shorter(self.best, found)
+            self.best = self.search.shorter(self.best, found)
+
+    def _lowered(self, choice: dict[int, int]) -> Found | None:
+        """A choice lowered. Of many operations, where places take long to look for, one that is no shorter than the
+        best before they are is left.
+        """
+        search, best = self.search, self.best
+        if self.small:
+            return search.lowered(choice, best.solution)
+        decisions = decide(search.model.nodes, search.model, choice)
+        candidate = shorter_candidate(self.question, decisions, search.ideal(choice), best.candidate)
+        return None if candidate is None else Found(candidate, choice, best.solution)
