@@ -51,12 +51,15 @@ class Decisions:
 class Schedule:
     """How far ahead of use (in tasks that compute) resident tensors are gathered, and whether before fresh values.
 
-    ``listed``: operations in list-scheduled order instead of the program's (`planner.lowering.order`).
+    ``listed``: operations in list-scheduled order instead of the program's (`planner.lowering.order`). ``at_once``:
+    values are sent when they are made, and not shortly before they are read: those that are read much later, as
+    gradients are by the update of their weights, hold up no others that way, and take memory for longer.
     """
 
     ahead: int = 2
     gathers_first: bool = False
     listed: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, eq=False)

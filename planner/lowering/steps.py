@@ -216,12 +216,12 @@ class StepBuilder:
             self.copies[tensor.name].append((need, target))
             if len(written) > 1:
                 need = self.layouts.without(need, self.have[tensor.name])
-        pieced = len(written) > 1 or any(group.piece for group in groups)
+        at_once = self.schedule.at_once or len(written) > 1 or any(group.piece for group in groups)
         for part in parts(need, groups, written, self.layouts):
             if part.after < 0:
                 slot = max(0, part.first - self.schedule.ahead)
             else:
-                slot = self.listing.before(tensor.name, part.after, part.need) if pieced else part.first - 3
+                slot = self.listing.before(tensor.name, part.after, part.need) if at_once else part.first - 3
                 slot = max(part.after + 1, min(slot, part.first))
             self.pending.setdefault(slot, []).append(_Move(tensor, part, target))
 

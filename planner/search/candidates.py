@@ -201,8 +201,8 @@ def _tried(question: Question, decisions: Decisions, ideal: float) -> list[Trial
 
     Gathers of resident tensors are tried at several distances from their use, before and after moves of fresh values,
     and where such are moved operations in list-scheduled order, with gathers as far ahead as was best without, then at
-    other distances. Looking further is pointless once a schedule comes within 1 % of ``ideal`` seconds, or no rank of a
-    listed one waits.
+    other distances, and last with values sent as soon as they are made. Looking further is pointless once a schedule
+    comes within 1 % of ``ideal`` seconds, or no rank of a listed one waits.
     """
     trials, resident = Trials(question, decisions), _moves(question, decisions, resident=True)
     found = [trials.of(Schedule(0) if resident else Schedule())]
@@ -215,6 +215,9 @@ def _tried(question: Question, decisions: Decisions, ideal: float) -> list[Trial
             kind = replace(_shortest(found).schedule, listed=True)
             distances = dict.fromkeys((kind.ahead, *(AHEAD if resident else ())))
             found += trials.eager(distances, kind, lambda trial: trial.busy)
+            best = _shortest(found)
+            if not best.busy:
+                found += trials.eager((best.schedule.ahead,), replace(best.schedule, at_once=True), lambda _: True)
     return found
 
 
