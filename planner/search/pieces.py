@@ -25,7 +25,8 @@ from .question import Question
 from .sketch import sketched
 from .whole import whole_again
 
-# Lowered operations in all trials together, and trials at most, or waits that are looked at.
+# Lowered operations in all trials together, one trial of few ranks in any case; and trials at most, or waits that are
+# looked at.
 EFFORT, TRIALS = 1500, 40
 # Shares of the makespan: waiting that is worth a trial, and what a plan in pieces has to take off.
 WAITING, WORTH = 0.01, 0.995
@@ -104,7 +105,7 @@ class PieceSearch:
         self.sources = {node.name: k for k, node in enumerate(model.nodes) if isinstance(node, SourceNode)}
         self.cutters: dict[tuple[object, ...], Cutter] = {}
         self.sketches: dict[tuple[_State, tuple[str, ...]], float] = {}
-        self.trials = min(TRIALS, max(EFFORT // question.toil, 1 if question.crowd == 1 else 0))
+        self.trials = min(TRIALS, max(EFFORT // question.toil, int(question.crowd == 1)))
         self.waits = TRIALS // question.crowd
 
     def run(self, found: Found) -> Found:

@@ -15,7 +15,6 @@ from ..sharding.model import Model
 from ..sharding.nodes import OperationNode
 from ..sharding.solving import Solution
 from ..strategy.mesh import Mesh
-from .candidates import decide, shorter_candidate
 from .found import Found
 
 if TYPE_CHECKING:
@@ -65,9 +64,8 @@ def beside(search: Search, row: Found | None, solution: Solution) -> Found:
     if row is None:
         return search.lowered(solution.choice, solution)
     if solution.objective < row.solution.objective:
-        decisions, ideal = decide(search.model.nodes, search.model, solution.choice), search.ideal(solution.choice)
-        candidate = shorter_candidate(search.question, decisions, ideal, row.candidate)
-        if candidate is not None and candidate.timeline.makespan_s < row.makespan_s:
+        found = search.lowered_below(row, solution.choice, solution)
+        if found is not None and found.makespan_s < row.makespan_s:
             search.seen.append(row)
-            return Found(candidate, solution.choice, solution)
+            return found
     return replace(row, solution=solution)

@@ -22,7 +22,7 @@ from ..sharding.shortage import least_held, shortage
 from ..sharding.solving import Solution, least_memory, solve
 from ..strategy.calls import calls_of
 from .blocks import Blocks
-from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within
+from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within, shorter_candidate
 from .effort import EXPOSED, FEW, WORTH
 from .found import Found
 from .hiding import hiding
@@ -285,6 +285,12 @@ class Search:
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
         decisions = decide(self.model.nodes, self.model, choice)
         return Found(best_candidate(self.question, decisions, self.ideal(choice)), choice, solution)
+
+    def lowered_below(self, other: Found, choice: dict[int, int], solution: Solution) -> Found | None:
+        """The same; None where it would be no shorter than another answer, which is mostly told without places."""
+        decisions = decide(self.model.nodes, self.model, choice)
+        candidate = shorter_candidate(self.question, decisions, self.ideal(choice), other.candidate)
+        return None if candidate is None else Found(candidate, choice, solution)
 
     def ideal(self, choice: Mapping[int, int]) -> float:
         """Seconds of a choice by the model."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ..sharding.model import PICO, TIE
 from .budgets import lesser
-from .candidates import decide, shorter_candidate
 from .effort import EXPOSED, FEW, MANY, WORTH
 from .found import Found
 from .unsolved import unsolved
@@ -115,9 +114,6 @@ class _Views:
         """A choice lowered. Of many operations, where places take long to look for, one that is no shorter than the
         best before they are is left.
         """
-        search, best = self.search, self.best
         if self.small:
-            return search.lowered(choice, best.solution)
-        decisions = decide(search.model.nodes, search.model, choice)
-        candidate = shorter_candidate(self.question, decisions, search.ideal(choice), best.candidate)
-        return None if candidate is None else Found(candidate, choice, best.solution)
+            return self.search.lowered(choice, self.best.solution)
+        return self.search.lowered_below(self.best, choice, self.best.solution)
