@@ -43,8 +43,8 @@ Asked = Callable[[Mesh, Clock], Question]  # the question on a mesh, to be answe
 TRYING, ONE_TRY = 0.6, 0.4
 # Operations, each as often as it takes longer than for a few ranks, of answers that are improved beside the best.
 OTHERS = 60
-# Operations, counted so, of programs whose answers are improved however little there is to be gained.
-TINY = 6
+# Devices of several hosts, at most, that few operations are asked for in one row of.
+ROW = 16
 # Of few operations an answer is asked for in more rows, too, if it takes no more of the best.
 ABOUT = 1.01
 
@@ -135,6 +135,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock, divided: Iterab
     meshes = _Meshes(asked, machine, clock)
     for rows in plain_meshes(machine, divided):
         meshes.ask(rows)
+    meshes.ask_odd()
     for answer in meshes.nearest():
         meshes.take_apart(answer)
     best, found = meshes.improved_in_boxes(*meshes.improved())
@@ -197,6 +198,22 @@ class _Meshes:
             self.late.append(error)
         return None
 
+    def ask_odd(self) -> None:
+        """Of few operations all devices as one row, over hosts too; and one device fewer than the best has, for as long
+        as that is shorter: what divides none of their dimensions may wait for less.
+        """
+        best = self.sorted()[0]
+        if best.search.question.toil > FEW:
+            return
+        if self.machine.device_count <= ROW:
+            self.ask((self.machine.device_count,))
+            best = self.sorted()[0]
+        while (size := best.search.question.mesh.size) > 2:
+            fewer = self.ask((size - 1,))
+            if fewer is None or fewer.seconds >= best.seconds:
+                break
+            best = fewer
+
     def _take(self, found: tuple[Search, Found]) -> _Answer:
         answer = _Answer(*found)
         self.tried[answer.rows] = answer.seconds
@@ -214,7 +231,7 @@ class _Meshes:
         while more := [answer for answer in self.sorted() if self._promising(answer, found, seen)]:
             answer, others = more[0], others - 1
             seen.append(answer)
-            hope = 1 if answer.search.question.toil <= TINY else HOPE
+            hope = 1 if answer.search.question.toil <= FEW else HOPE
             full = others >= 0 and answer.found.least_s < hope * found.makespan_s
             other = self._improved(answer) if full else self._in_pieces(answer)
             plainer = len(answer.rows) < len(best.rows) and other.makespan_s <= found.makespan_s
@@ -235,7 +252,7 @@ class _Meshes:
         if answer in seen or self.clock.spent(TRYING):
             return False
         # Of few operations the first answer says little of what the last one takes: 1.48 ms became 0.76.
-        small = answer.search.question.toil <= FEW and answer.found.least_s < HOPE * found.makespan_s
+        small = answer.search.question.toil <= FEW and answer.found.least_s < WORTH * found.makespan_s
         return small or promising(answer.found, found)
 
     def _improved(self, answer: _Answer) -> Found:
