@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
-from ...program import Operation, Program, Tensor
+from ...program import Operation, Tensor
 from ...records import record_bytes, width_of
-from ..sharding.model import maximal
-from ..strategy.layouts import Layout, Layouts, united
+from ..strategy.layouts import Layout
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
-from .decisions import Decisions, Listing, Schedule, Unit
-from .parts import Part, Reader, Written, apart, by_piece, parts, written_by
+from .decisions import Schedule, Unit
+from .needs import Moved, Needed, Needs
+from .parts import Part
 
 COMPUTE, COMM = "compute", "comm"
 
@@ -56,13 +56,14 @@ class ComputeStep:
     reads: tuple[Slot, ...]
     write: Slot
     onto: Slot | None = None
+    touched: tuple[Touch, ...] = field(init=False)
 
-    @property
-    def touched(self) -> tuple[Touch, ...]:
-        pairs = zip(self.reads, self.strategy.needs, strict=True)
-        prior = () if self.onto is None else (Touch(self.onto, self.strategy.writes, False),)
-        written = Touch(self.write, self.strategy.writes, True)
-        return (*(Touch(slot, need, False) for slot, need in pairs), *prior, written)
+    def __post_init__(self) -> None:
+        found = [Touch(slot, need, False) for slot, need in zip(self.reads, self.strategy.needs, strict=True)]
+        if self.onto is not None:
+            found.append(Touch(self.onto, self.strategy.writes, False))
+        found.append(Touch(self.write, self.strategy.writes, True))
+        object.__setattr__(self, "touched", tuple(found))
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
@@ -88,10 +89,11 @@ class MoveStep:
     written: Layout
     kind: str
     monoid: str | None
+    touched: tuple[Touch, ...] = field(init=False)
 
-    @property
-    def touched(self) -> tuple[Touch, ...]:
-        return Touch(self.source, self.have, False), Touch(self.target, self.written, True)
+    def __post_init__(self) -> None:
+        touched = Touch(self.source, self.have, False), Touch(self.target, self.written, True)
+        object.__setattr__(self, "touched", touched)
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
@@ -125,126 +127,58 @@ class Steps:
 
 
 class StepBuilder:
-    """Builds `Steps`: one pass over the operations."""
+    """Builds `Steps` under a schedule: one pass over the operations."""
 
-    def __init__(
-        self,
-        program: Program,
-        decisions: Decisions,
-        listing: Listing,
-        traffic: Traffic,
-        layouts: Layouts,
-        schedule: Schedule,
-    ) -> None:
-        self.program, self.decisions, self.traffic, self.layouts = program, decisions, traffic, layouts
-        self.schedule = schedule
+    def __init__(self, needs: Needs, traffic: Traffic, schedule: Schedule) -> None:
+        self.program, self.decisions, self.layouts = needs.program, needs.decisions, needs.layouts
+        self.needs, self.traffic, self.schedule = needs, traffic, schedule
         self.result = Steps()
         self.home: dict[str, Slot] = {}
         self.homes: dict[str, dict[int, Slot]] = {}
         self.have: dict[str, Layout] = {}
         self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
         self.pending: dict[int, list[_Move]] = {}
-        self.listing, self.units = listing, listing.units
-        self.units_of: dict[str, list[tuple[int, Unit]]] = {}
-        for k, unit in enumerate(self.units):
-            self.units_of.setdefault(unit.op.name, []).append((k, unit))
-        self.states_of: dict[str, list[str]] = {}  # by their new value
-        for state, value in program.states:
-            self.states_of.setdefault(value, []).append(state)
+        self.listing, self.units, self.units_of = needs.listing, needs.listing.units, needs.units_of
 
     def build(self) -> Steps:
         for tensor in self.program.of_role("input", "param", "state", "const"):
-            have = self.decisions.homes[tensor.name]
-            self._settle(tensor, have, [Written(-1, have)])
+            found = self.needs.of(tensor)
+            keep = tensor.role != "input" or tensor.name in self.program.outputs
+            self.home[tensor.name] = self._slot(tensor.name, tensor, found.grown or found.have, found.have, keep)
+            self._settle(tensor, found)
         for k, unit in enumerate(self.units):
             self._emit_moves(k)
             self._emit_compute(k, unit)
-            mine = self.units_of[unit.op.name]
-            if k == mine[0][0]:
-                written = written_by([(at, u.piece, u.strategy.writes) for at, u in mine], self.layouts)
-                whole = self.decisions.strategies[unit.op.name].writes
-                self._settle(self.program.tensor(unit.op.output), whole, written)
+            if k == self.units_of[unit.op.name][0][0]:
+                out = self.program.tensor(unit.op.output)
+                found = self.needs.of(out)
+                if found.grown is not None:
+                    self.home[out.name].layout = found.grown
+                self._settle(out, found)
         self._emit_moves(len(self.units))
         self._finish()
         return self.result
 
-    def _settle(self, tensor: Tensor, have: Layout, written: list[Written]) -> None:
+    def _settle(self, tensor: Tensor, found: Needed) -> None:
         """Register where a tensor is, and schedule the moves its consumers need."""
-        self.have[tensor.name] = have
-        lacking = [reader for reader in self._readers(tensor) if not have.satisfies(reader.need)]
-        by_op: dict[str, list[Layout]] = {}
-        for reader in lacking:
-            by_op.setdefault(reader.op, []).append(reader.need)
-        moved = maximal([self._moved_for(tensor, have, op, needs) for op, needs in by_op.items()])
-        grown = next((need for need in moved if self._grows(tensor, have, need)), None)
-        if written[0].at < 0:
-            keep = tensor.role in ("param", "state", "const") or tensor.name in self.program.outputs
-            self.home[tensor.name] = self._slot(tensor.name, tensor, grown or have, have, keep)
-        elif grown is not None:
-            self.home[tensor.name].layout = grown
-        self.copies[tensor.name] = []
-        served: dict[Layout, list[Reader]] = {need: [] for need in moved}
-        for reader in lacking:
-            served[next(need for need in moved if reader.need.within(need))].append(reader)
-        for need in moved:
-            groups = by_piece(served[need], self.layouts)
-            for mine in ([] if need is grown else apart(need, groups, self.layouts)) or [need]:
-                target = self.home[tensor.name] if need is grown else self._copy(tensor, mine)
-                within = [group for group in groups if group.need.within(mine)]
-                self._move_to(tensor, mine, within, written, target)
-
-    def _moved_for(self, tensor: Tensor, have: Layout, op: str, needs: list[Layout]) -> Layout:
-        """What an operation reads that is moved for it: nothing for the pieces that read what is there, unless that
-        is where it is moved to.
-        """
-        if op in self.decisions.pieces:
-            strategy = self.decisions.strategies[op]
-            whole = strategy.needs[self.program.op_by_name[op].operands.index(tensor.name)]
-            if self._grows(tensor, have, whole):
-                return whole
-        return united(needs, self.layouts)
+        self.have[tensor.name], self.copies[tensor.name] = found.have, []
+        for moved in found.moved:
+            target = self.home[tensor.name] if moved.home else self._copy(tensor, moved.need)
+            self.copies[tensor.name].append((moved.need, target))
+            self._schedule(tensor, moved, target)
 
     def _copy(self, tensor: Tensor, need: Layout) -> Slot:
-        copies = self.copies[tensor.name]
-        copies.append((need, self._slot(f"{tensor.name}>{len(copies)}", tensor, need)))
-        return copies[-1][1]
+        return self._slot(f"{tensor.name}>{len(self.copies[tensor.name])}", tensor, need)
 
-    def _move_to(
-        self, tensor: Tensor, need: Layout, groups: list[Reader], written: list[Written], target: Slot
-    ) -> None:
-        if target is self.home[tensor.name]:
-            self.copies[tensor.name].append((need, target))
-            if len(written) > 1:
-                need = self.layouts.without(need, self.have[tensor.name])
-        at_once = self.schedule.at_once or len(written) > 1 or any(group.piece for group in groups)
-        for part in parts(need, groups, written, self.layouts):
+    def _schedule(self, tensor: Tensor, moved: Moved, target: Slot) -> None:
+        at_once = self.schedule.at_once or moved.pieces
+        for part in moved.parts:
             if part.after < 0:
                 slot = max(0, part.first - self.schedule.ahead)
             else:
                 slot = self.listing.before(tensor.name, part.after, part.need) if at_once else part.first - 3
                 slot = max(part.after + 1, min(slot, part.first))
             self.pending.setdefault(slot, []).append(_Move(tensor, part, target))
-
-    def _readers(self, tensor: Tensor) -> list[Reader]:
-        """What every task needs that reads it, and the end of the program."""
-        found = []
-        end = len(self.units)
-        for op in self.program.consumers[tensor.name]:
-            operand = op.operands.index(tensor.name)
-            found += [Reader(k, u.strategy.needs[operand], op.name, u.piece) for k, u in self.units_of[op.name]]
-        if tensor.name in self.decisions.ends and self.have[tensor.name].parts is not None:
-            found.append(Reader(end, self.decisions.ends[tensor.name], "@end"))
-        # The new value of a state ends where the state started.
-        states = self.states_of.get(tensor.name, ())
-        return found + [Reader(end, self.have[state], f"@{state}") for state in states]
-
-    def _grows(self, tensor: Tensor, have: Layout, need: Layout) -> bool:
-        """Whether a needed layout is so little larger than the home that the home is laid out for it (a halo), without
-        a copy.
-        """
-        if tensor.role in ("param", "state", "const") or have.parts is not None:
-            return False
-        return have.within(need) and need.storage_size <= 1.5 * have.storage_size
 
     def _slot(
         self, name: str, tensor: Tensor, layout: Layout, initial: Layout | None = None, keep: bool = False
@@ -284,7 +218,7 @@ class StepBuilder:
         reads = tuple(self._source(name, need) for name, need in zip(op.operands, strategy.needs, strict=True))
         out = self.program.tensor(op.output)
         if out.name not in self.home:
-            self._make_homes(out, self.units_of[op.name], self.decisions.strategies[op.name].writes)
+            self._make_homes(op, out, self.decisions.strategies[op.name].writes)
         home = self.homes.get(out.name, {}).get(k, self.home[out.name])
         if strategy.turns is None:
             self.result.steps.append(ComputeStep(op, strategy, reads, home))
@@ -295,29 +229,16 @@ class StepBuilder:
         self.result.slots += turned.slots
         self.result.steps += turned.steps()
 
-    def _make_homes(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> None:
+    def _make_homes(self, op: Operation, out: Tensor, whole: Layout) -> None:
         """The buffer of a value; one for each piece, where it is read piece by piece."""
-        if self._read_apart(out, units, whole):
+        if self.needs.read_apart(op):
+            units = self.units_of[op.name]
             slots = {k: self._slot(f"{out.name}.{unit.piece}", out, unit.strategy.writes) for k, unit in units}
             self.homes[out.name], self.home[out.name] = slots, slots[units[0][0]]
         else:
             self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
         for slot in {**self.homes.get(out.name, {}), -1: self.home[out.name]}.values() if whole.parts else ():
             slot.record = self.program.records.get(out.name)
-
-    def _read_apart(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> bool:
-        """Whether every task that reads a value where it is made reads of one piece only."""
-        several = len({unit.piece for _, unit in units}) < len(units)  # tasks of a piece
-        if len(units) == 1 or several or out.name in self.states_of or out.name in self.program.outputs:
-            return False
-        needs = list(dict.fromkeys(reader.need for reader in self._readers(out)))
-        written = [unit.strategy.writes for _, unit in units]
-        if sum(piece.everything.size for piece in written) > whole.everything.size:  # folded of several pieces
-            return False
-        there = [need for need in needs if whole.satisfies(need)]
-        moved = [need for need in needs if need not in there]
-        read_apart = all(any(need.within(piece) for piece in written) for need in there)
-        return read_apart and not any(self._grows(out, whole, need) for need in moved)
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""

@@ -14,6 +14,7 @@ from ..format import Claims, Document, Predicted, Resolved, Traffic, Workspace
 from ..lowering.decisions import Decisions, Listing, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import Arena, least_arena, place
+from ..lowering.needs import Needs
 from ..lowering.order import in_order_of, listed
 from ..lowering.steps import StepBuilder, Steps
 from ..lowering.unhindered import Times, Unhindered, unhindered
@@ -97,19 +98,22 @@ class Trials:
         program = question.program
         for op in program.operations:
             question.table.prove(op, decisions.strategies[op.name].cuts)
-        self._plain = program, Listing(units_of(program, decisions))
 
     @cached_property
-    def _listed(self) -> tuple[Program, Listing]:
+    def _plain(self) -> Needs:
+        program = self.question.program
+        return Needs(program, self.decisions, Listing(units_of(program, self.decisions)), self.question.layouts)
+
+    @cached_property
+    def _listed(self) -> Needs:
         question = self.question
         listing = listed(question.program, self.decisions, question.pricing, question.layouts)
-        return in_order_of(question.program, listing.units), listing
+        return Needs(in_order_of(question.program, listing.units), self.decisions, listing, question.layouts)
 
     def steps(self, schedule: Schedule) -> Steps:
         """The steps of all ranks."""
-        question, (program, listing) = self.question, self._listed if schedule.listed else self._plain
-        builder = StepBuilder(program, self.decisions, listing, question.pricing, question.layouts, schedule)
-        return builder.build()
+        needs = self._listed if schedule.listed else self._plain
+        return StepBuilder(needs, self.question.pricing, schedule).build()
 
     def of(self, schedule: Schedule) -> Trial:
         question = self.question
