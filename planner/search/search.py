@@ -23,6 +23,7 @@ from ..sharding.solving import Solution, least_memory, solve
 from ..strategy.calls import calls_of
 from .blocks import Blocks
 from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within, shorter_candidate
+from .copies import with_copies
 from .effort import EXPOSED, FEW, WORTH
 from .found import Found
 from .hiding import hiding
@@ -123,7 +124,7 @@ class Search:
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
             asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
-            refined = self.refined(other_views(self, best) if asked else best)
+            refined = self.refined(with_copies(self, other_views(self, best)) if asked else best)
             moved, best = waiting_less(self, self.moved_together(refined)), self.in_pieces(refined)
             if moved is not refined:  # what is shorter at once may be longer in pieces
                 best = min(best, self.in_pieces(moved), key=lambda found: found.makespan_s)
