@@ -13,7 +13,7 @@ from tapestry.inputs import random_inputs
 from tapestry.planner import load_machine
 from tapestry.planner.check import check
 from tapestry.planner.format import Compute
-from tapestry.planner.lowering.steps import Decisions, Schedule
+from tapestry.planner.lowering.decisions import Decisions, Schedule
 from tapestry.planner.search.candidates import lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.search.report import with_prediction
