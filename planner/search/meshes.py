@@ -1,8 +1,9 @@
 """The meshes that are tried where none was asked for: how many devices, and in which rows.
 
 First one mesh for each number of devices that fills a host or a part of one evenly: a row, and on several hosts a row
-of hosts by a row of devices. Then the best of these with one of their rows as two. Devices of one host are alike, so
-the order of rows within it says nothing.
+of hosts by a row of devices. Of few operations then all devices in one row, and one fewer than the best number
+(`pipeline`). Then the best of these with one of their rows as two. Devices of one host are alike, so the order of rows
+within it says nothing.
 """
 
 from __future__ import annotations
