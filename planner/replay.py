@@ -87,7 +87,7 @@ class Replay:
         members = [masks[turn.ranks] for turn in turns]
         self.classes = _classes(size, [*takes, *(mask for mask in members if mask is not None)])
         first = np.array([ranks[0] for ranks in self.classes])
-        fewer = {id(column): column[first] for column in [*takes, *members] if np.ndim(column)}
+        fewer = {id(column): column[first] for column in [*takes, *members] if _varies(column)}
         self.takes = [fewer.get(id(seconds), seconds) for seconds in takes]
         self.members = [fewer.get(id(mask)) for mask in members]
         self.streams = streams
@@ -133,10 +133,15 @@ def _mask(ranks: Sequence[int], size: int) -> Any:
     return mask
 
 
+def _varies(column: Any) -> bool:
+    """Whether it has a value for each rank, and not one for all of them."""
+    return isinstance(column, np.ndarray) and column.ndim > 0
+
+
 def _classes(size: int, columns: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """The ranks in classes on which each column has one value; what has one value everywhere tells none apart."""
     label = np.zeros(size, dtype=np.int64)
-    for column in {id(column): column for column in columns if np.ndim(column)}.values():
+    for column in {id(column): column for column in columns if _varies(column)}.values():
         values, code = np.unique(column, return_inverse=True)
         if len(values) > 1:
             label = np.unique(label * len(values) + code, return_inverse=True)[1]

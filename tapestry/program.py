@@ -119,6 +119,16 @@ class Operation:
         return tuple(dict.fromkeys(read.tensor for read in self.reads))
 
     @cached_property
+    def read_in_place(self) -> tuple[int, ...]:
+        """The operands, by number, of which each point reads only the element that it writes; none of those of a fold,
+        whose points share a result.
+        """
+        if self.reduce_dims or self.monoid is not None or isinstance(self.body, Block):
+            return ()
+        elsewhere = {read.tensor for read in self.reads if read.index != self.write}
+        return tuple(k for k, name in enumerate(self.operands) if name not in elsewhere)
+
+    @cached_property
     def factors(self) -> tuple[Expr, Expr] | None:
         """The two factors of a sum of products, which matrix units compute; None for every other operation."""
         if isinstance(self.body, Block) or self.monoid is None or not isinstance(self.body, Call):

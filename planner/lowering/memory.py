@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..solvers.pack import Buffer, Packing, max_live, minimize_peak, pack
 from ..strategy.rooms import Room
-from .replacements import Pair, Replacements, replacements
+from .replacements import Pair, Replacements
 from .sides import Ranks, groups, within
 from .steps import MoveStep, Slot, Steps
 
 ALIGN = 256
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """Steps first..last touch the slot; -1 from before the run, len(steps) to after it."""
 
     slot: Slot
@@ -28,12 +27,7 @@ class Lifetime:
 
 def lifetimes(steps: Steps, ranks: tuple[int, ...] | None = None) -> list[Lifetime]:
     """One per slot, in order of the slots; with what the largest of some ranks stores (None: of all)."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, step in enumerate(steps.steps):
-        for slot, _, _ in step.touched:
-            first.setdefault(id(slot), position)
-            last[id(slot)] = position
+    first, last = steps.used
     found = []
     for slot in steps.slots:
         begin = -1 if slot.initial is not None else first.get(id(slot), -1)
@@ -109,7 +103,7 @@ def place(
     moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
     holds = [*([unhindered] if unhindered else []), *(Linger(count, moved) for count in (LINGER if moved else ()))]
     holds.append(Linger(0, moved))
-    found = replacements(steps)
+    found = steps.replacements
     places = _places(alive, found)
     sides = groups(steps)
     arena = _side_by_side(places, sides, len(steps.steps), capacity, holds, found.pairs) if len(sides) > 1 else None
@@ -124,7 +118,7 @@ def place(
 
 def spread(steps: Steps) -> Arena:
     """A place of its own for every slot, but for states that are updated in theirs."""
-    alive, found = lifetimes(steps), replacements(steps)
+    alive, found = lifetimes(steps), steps.replacements
     offsets, top = {}, 0
     for life in _places(alive, found):
         offsets[id(life.slot)] = top
@@ -160,7 +154,7 @@ def _apart(steps: Steps, capacity: int, rooms: Sequence[Room], holds: Sequence[H
 
 def least_arena(steps: Steps, rooms: Sequence[Room] = ()) -> int:
     """Bytes that `place` needs at least for these steps, without placing anything."""
-    found = replacements(steps)
+    found = steps.replacements
     end, sides = len(steps.steps), groups(steps)
     if rooms:
         return max(

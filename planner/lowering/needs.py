@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...program import Operation, Program, Tensor
+from ...records import Width, width_of
 from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts, united
 from .decisions import Decisions, Listing, Unit
@@ -54,12 +55,31 @@ class Needs:
             self._states_of.setdefault(value, []).append(state)
         self._known: dict[str, Needed] = {}
         self._apart: dict[str, bool] = {}
+        self._widths: dict[str, Width] = {}
+        self._copies: dict[tuple[str, Layout], int] = {}
 
     def of(self, tensor: Tensor) -> Needed:
         """What a tensor is needed as."""
         if tensor.name not in self._known:
             self._known[tensor.name] = self._of(tensor)
         return self._known[tensor.name]
+
+    def copy(self, name: str, need: Layout) -> int:
+        """Which of the layouts that a tensor is moved to, by number, has all of one that is needed; -1: where it is
+        has it.
+        """
+        found = self._copies.get((name, need))
+        if found is None:
+            known = self.of(self.program.tensor(name))
+            moved = (k for k, each in enumerate(known.moved) if need.within(each.need))
+            found = self._copies[name, need] = -1 if known.have.satisfies(need) else next(moved)
+        return found
+
+    def width(self, name: str) -> Width:
+        """Bytes of one element of a tensor."""
+        if name not in self._widths:
+            self._widths[name] = width_of(self.program, name)
+        return self._widths[name]
 
     def have(self, name: str) -> Layout:
         """Where a tensor is before it is moved."""

@@ -47,7 +47,7 @@ def replacements(steps: Steps) -> Replacements:
     ends = {id(slot) for slot in (*steps.outputs.values(), *steps.states.values())}
     starts = {slot.tensor.name: slot for slot in steps.slots if slot.initial is not None}
     aims = [(starts[name], new) for name, new in steps.states.items() if id(starts[name]) not in ends]
-    last = {id(touch.slot): k for k, step in enumerate(steps.steps) for touch in step.touched}
+    last = steps.used[1]
     states = {id(old) for old, _ in aims}
     writes = Counter(id(step.write) for step in steps.steps if isinstance(step, ComputeStep))
     sent: dict[int, int] = {}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...program import Operation, Tensor
-from ...records import record_bytes, width_of
+from ...records import record_bytes
 from ..strategy.layouts import Layout
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
 from .decisions import Schedule, Unit
 from .needs import Moved, Needed, Needs
 from .parts import Part
+
+if TYPE_CHECKING:
+    from .replacements import Replacements
 
 COMPUTE, COMM = "compute", "comm"
 
@@ -125,6 +129,26 @@ class Steps:
     outputs: dict[str, Slot] = field(default_factory=dict)
     states: dict[str, Slot] = field(default_factory=dict)
 
+    @cached_property
+    def used(self) -> tuple[dict[int, int], dict[int, int]]:
+        """By the identity of a slot the first and the last step that touches it. Of steps that are complete."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for position, step in enumerate(self.steps):
+            for slot, _, _ in step.touched:
+                key = id(slot)
+                last[key] = position
+                if key not in first:
+                    first[key] = position
+        return first, last
+
+    @cached_property
+    def replacements(self) -> Replacements:
+        """Which slots may share a place. Of steps that are complete."""
+        from .replacements import replacements  # which speaks of the steps that are declared here
+
+        return replacements(self)
+
 
 class StepBuilder:
     """Builds `Steps` under a schedule: one pass over the operations."""
@@ -136,7 +160,7 @@ class StepBuilder:
         self.home: dict[str, Slot] = {}
         self.homes: dict[str, dict[int, Slot]] = {}
         self.have: dict[str, Layout] = {}
-        self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
+        self.copies: dict[str, list[Slot]] = {}
         self.pending: dict[int, list[_Move]] = {}
         self.listing, self.units, self.units_of = needs.listing, needs.listing.units, needs.units_of
 
@@ -164,7 +188,7 @@ class StepBuilder:
         self.have[tensor.name], self.copies[tensor.name] = found.have, []
         for moved in found.moved:
             target = self.home[tensor.name] if moved.home else self._copy(tensor, moved.need)
-            self.copies[tensor.name].append((moved.need, target))
+            self.copies[tensor.name].append(target)
             self._schedule(tensor, moved, target)
 
     def _copy(self, tensor: Tensor, need: Layout) -> Slot:
@@ -196,7 +220,7 @@ class StepBuilder:
 
     def _emit_move(self, move: _Move) -> None:
         """A transfer, or one after another: what is on the way is in the target, or beside it where it has more."""
-        width, name = width_of(self.program, move.tensor.name), move.tensor.name
+        width, name = self.needs.width(move.tensor.name), move.tensor.name
         source = self.homes.get(name, {}).get(move.part.after, self.home[name])
         monoid = self._monoid(move.tensor)
         for have, need in pairwise(self.traffic.path(move.part.have, move.part.need, width)):
@@ -242,10 +266,11 @@ class StepBuilder:
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""
-        if self.have[name].satisfies(need):
-            slots = self.homes.get(name, {}).values()
-            return next((slot for slot in slots if need.within(slot.layout)), self.home[name])
-        return next(slot for layout, slot in self.copies[name] if need.within(layout))
+        copy = self.needs.copy(name, need)
+        if copy >= 0:
+            return self.copies[name][copy]
+        slots = self.homes[name].values() if name in self.homes else ()
+        return next((slot for slot in slots if need.within(slot.layout)), self.home[name])
 
     def _finish(self) -> None:
         for name in self.program.outputs:
@@ -259,5 +284,4 @@ class StepBuilder:
     def _final(self, name: str) -> Slot:
         if self.have[name].parts is None:
             return self.home[name]
-        end = self.decisions.ends[name]
-        return next(slot for layout, slot in self.copies[name] if end.within(layout))
+        return self.copies[name][self.needs.copy(name, self.decisions.ends[name])]

@@ -65,13 +65,15 @@ def _move(step: MoveStep, program: Program, traffic: Traffic) -> Move:
 def _times(replay: Replay, starts: list[Any], ends: dict[int, Any]) -> Times:
     first, last = [0.0] * len(starts), [0.0] * len(starts)
     each: list[tuple[Vector, Vector]] = [(0.0, 0.0)] * len(starts)
+    begun = [s if mine is None else np.where(mine, s, np.inf) for s, mine in zip(starts, replay.members, strict=True)]
+    ended = [ends[turn.id] for turn in replay.turns]
+    soonest = np.min(begun, axis=1).tolist() if begun else []
+    latest = np.max(ended, axis=1).tolist() if ended else []
     busy = np.zeros(len(replay.classes))
-    for turn, start, members in zip(replay.turns, starts, replay.members, strict=True):
-        end = ends[turn.id]
-        first[turn.id] = float(start.min() if members is None else start.min(where=members, initial=np.inf))
-        last[turn.id] = float(end.max())
-        each[turn.id] = start if members is None else np.where(members, start, np.inf), end
-        busy += 0.0 if turn.meets else end - start
+    for turn, start, mine, end, one, other in zip(replay.turns, starts, begun, ended, soonest, latest, strict=True):
+        first[turn.id], last[turn.id], each[turn.id] = one, other, (mine, end)
+        if not turn.meets:
+            busy += end - start
     return Times(first, last, each, max(last, default=0.0), float(busy.max()))
 
 

@@ -7,7 +7,7 @@ Vector clocks over lanes leave out every wait that lane order and earlier waits 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from ..strategy.layouts import Layout
@@ -16,6 +16,8 @@ from .sides import Ranks, classes, held_by
 from .steps import Slot, Step, Steps
 
 Clock = dict[str, int]
+_Written = tuple[int, str, Layout]
+"""What a step wrote: its position, its lane, and what of the slot."""
 
 
 class _Meetings:
@@ -42,6 +44,10 @@ class _Owners:
         """Give [lo, hi) to a slot; returns the slots that lived there before."""
         begin = max(0, bisect_right(self.starts, lo) - 1)
         end = bisect_right(self.starts, hi - 1)
+        if begin == end or (end == begin + 1 and self.segments[begin][1] <= lo):  # nobody ever lived there
+            self.segments.insert(end, (lo, hi, slot))
+            self.starts.insert(end, lo)
+            return []
         touched = self.segments[begin:end]
         old = [owner for a, b, owner in touched if a < hi and lo < b]
         kept = []
@@ -70,7 +76,7 @@ def _waits_on(ranks: Ranks, steps: Steps, arena: Arena, meetings: _Meetings) -> 
     """Position and waits of every step on a class of ranks that run the same steps."""
     owners, inherited = _Owners(), dict[int, Clock]()
     last_touch: dict[int, Clock] = {}
-    writers: dict[int, list[tuple[int, Layout]]] = {}
+    writers: dict[int, list[_Written]] = {}
     clocks: dict[int, Clock] = {}
     lane_clock: dict[str, Clock] = {}
     sizes = {id(life.slot): life.nbytes if held_by(life.slot, ranks) else 0 for life in arena.lifetimes}
@@ -78,26 +84,28 @@ def _waits_on(ranks: Ranks, steps: Steps, arena: Arena, meetings: _Meetings) -> 
         if life.first < 0:
             inherited[id(life.slot)] = _claim(life.slot, owners, arena, sizes, last_touch)
     for position, step in enumerate(steps.steps):
-        if step.ranks is not None and ranks.isdisjoint(step.ranks):
+        on, mine = step.lane, step.ranks
+        if mine is not None and ranks.isdisjoint(mine):
             continue
         wanted: Clock = {}
         for slot, layout, write in step.touched:
-            if id(slot) not in inherited:
-                inherited[id(slot)] = _claim(slot, owners, arena, sizes, last_touch)
+            key = id(slot)
+            if key not in inherited:
+                inherited[key] = _claim(slot, owners, arena, sizes, last_touch)
             if write:
-                _merge(wanted, inherited[id(slot)])
+                _merge(wanted, inherited[key])
             else:
-                _merge(wanted, _writers_clock(writers.get(id(slot), []), layout, steps.steps, meetings))
-        clock = dict(lane_clock.get(step.lane, {}))
+                _merge_writers(wanted, writers.get(key, ()), layout, meetings)
+        clock = dict(lane_clock.get(on, {}))
         needed = []
-        for lane, at in sorted(wanted.items(), key=lambda item: -item[1]):
-            if lane != step.lane and clock.get(lane, -1) < at:
+        for at, lane in sorted([(at, lane) for lane, at in wanted.items() if lane != on], reverse=True):
+            if clock.get(lane, -1) < at:
                 needed.append(at)
                 _merge(clock, clocks[at])
         yield position, needed
-        clock[step.lane] = position
+        clock[on] = position
         clocks[position] = clock
-        lane_clock[step.lane] = clock
+        lane_clock[on] = clock
         _touch(step, position, last_touch, writers)
 
 
@@ -111,22 +119,19 @@ def _claim(slot: Slot, owners: _Owners, arena: Arena, sizes: dict[int, int], las
     return before
 
 
-def _writers_clock(written: list[tuple[int, Layout]], need: Layout, steps: list[Step], meetings: _Meetings) -> Clock:
-    """The last positions, per lane, of the writes that a read needs."""
-    clock: Clock = {}
-    for position, layout in written:
-        if meetings.of(layout, need):
-            _merge(clock, {steps[position].lane: position})
-    return clock
+def _merge_writers(clock: Clock, written: Sequence[_Written], need: Layout, meetings: _Meetings) -> None:
+    """Adds the last positions, per lane, of the writes that a read needs."""
+    for position, lane, layout in written:
+        if meetings.of(layout, need) and clock.get(lane, -1) < position:
+            clock[lane] = position
 
 
-def _touch(
-    step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Layout]]]
-) -> None:
+def _touch(step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[_Written]]) -> None:
+    lane = step.lane
     for slot, layout, write in step.touched:
-        last_touch.setdefault(id(slot), {})[step.lane] = position
+        last_touch.setdefault(id(slot), {})[lane] = position
         if write:
-            writers.setdefault(id(slot), []).append((position, layout))
+            writers.setdefault(id(slot), []).append((position, lane, layout))
 
 
 def _merge(clock: Clock, other: Clock) -> None:

@@ -6,13 +6,9 @@ y[i, j] = x[i, j] + x[j, i]  not x: another point needs what this one writes ove
 
 from __future__ import annotations
 
-from ...program import Block, Operation
+from ...program import Operation
 
 
 def replaceable(op: Operation) -> tuple[int, ...]:
-    """Operands by number. The points of a fold share a result, so that it has none."""
-    if op.reduce_dims or op.monoid is not None or isinstance(op.body, Block):
-        return ()
-    return tuple(
-        k for k, name in enumerate(op.operands) if all(r.index == op.write for r in op.reads if r.tensor == name)
-    )
+    """Operands by number."""
+    return op.read_in_place
