@@ -16,16 +16,16 @@ def greedy_packings(buffers: Sequence[Buffer], groups: Sequence[Group]) -> Itera
     before. No capacity is kept.
     """
     keys = _sort_keys(buffers, groups)
-    neighbours = _Neighbours(buffers)
     lowest: int | None = None
     for key, best_fit in product(keys, (True, False)):
         order = sorted(range(len(groups)), key=key.__getitem__)
-        found = _place_all(buffers, [groups[g] for g in order], neighbours, best_fit, lowest)
+        found = _place_all(buffers, [groups[g] for g in order], best_fit, lowest)
         if found is not None:
             lowest = found[1]
             yield found
     if any(group.offset is not None for group in groups):
         return
+    neighbours = _Neighbours(buffers)
     for key in _upward_keys(buffers, groups):
         found = _place_upwards(buffers, groups, key, neighbours, lowest)
         if found is not None:
@@ -71,19 +71,23 @@ def _span(buffers: Sequence[Buffer], group: Group) -> tuple[int, int]:
 
 
 class _Places:
-    """What is placed so far: its bottom, and its top; 0 of what is not, or takes nothing."""
+    """What is placed so far, from the lowest bottom up: columns of its bottom, its top and its lifetime."""
 
     def __init__(self, count: int) -> None:
-        self.bottoms, self.tops = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._columns, self._count = np.zeros((4, count), np.int64), 0
 
-    def put(self, i: int, offset: int, size: int) -> None:
-        self.bottoms[i], self.tops[i] = offset, offset + size
+    def put(self, buffer: Buffer, offset: int) -> None:
+        columns, count = self._columns, self._count
+        at = columns[0, :count].searchsorted(offset)
+        columns[:, at + 1 : count + 1] = columns[:, at:count]
+        columns[:, at] = offset, offset + buffer.size, buffer.lower, buffer.upper
+        self._count = count + 1
 
-    def spans(self, some: Any, own: int) -> Any:
-        """Bottoms and tops of what is placed of some; the bottoms that much lower."""
-        tops = self.tops[some]
-        placed = tops > 0
-        return np.stack([self.bottoms[some][placed] - own, tops[placed]])
+    def beside(self, buffer: Buffer) -> tuple[Any, Any]:
+        """Bottoms and tops of what is placed and alive with a buffer; the bottoms lower by its size, in their order."""
+        bottoms, tops, lower, upper = self._columns[:, : self._count]
+        alive = ((lower < buffer.upper) & (upper > buffer.lower)).nonzero()[0]
+        return bottoms.take(alive) - buffer.size, tops.take(alive)
 
 
 class _Neighbours:
@@ -103,7 +107,7 @@ class _Neighbours:
 
 
 def _place_all(
-    buffers: Sequence[Buffer], groups: Sequence[Group], neighbours: _Neighbours, best_fit: bool, below: int | None
+    buffers: Sequence[Buffer], groups: Sequence[Group], best_fit: bool, below: int | None
 ) -> tuple[list[int], int] | None:
     """Offsets and their peak; None as soon as something ends no lower than `below`."""
     offsets, peak, places = [0] * len(buffers), 0, _Places(len(buffers))
@@ -112,7 +116,7 @@ def _place_all(
         offset = group.offset
         if offset is None:
             # Of each member what is placed and alive with it, and how much below that its own bottom has to be.
-            beside = [places.spans(neighbours.of(i), buffers[i].size) for i in members]
+            beside = [places.beside(buffers[i]) for i in members]
             offset = _offset(beside, group.alignment, best_fit)
         for i in group.members:
             offsets[i] = offset
@@ -120,7 +124,7 @@ def _place_all(
         if below is not None and peak >= below:
             return None
         for i in members:
-            places.put(i, offset, buffers[i].size)
+            places.put(buffers[i], offset)
     return offsets, peak
 
 
@@ -160,19 +164,22 @@ def _place_upwards(
     return offsets, peak
 
 
-def _offset(beside: Sequence[Any], alignment: int, best_fit: bool) -> int:
+def _offset(beside: Sequence[tuple[Any, Any]], alignment: int, best_fit: bool) -> int:
     """The lowest allowed offset, or the one that leaves the smallest hole; as if all took nothing, and what is placed
     began that much lower.
     """
     if not beside:
         return 0
-    bottoms, tops = beside[0] if len(beside) == 1 else np.concatenate(beside, axis=1)
-    order = bottoms.argsort()
-    starts = np.zeros(len(order) + 1, np.int64)
-    np.maximum.accumulate(tops[order], out=starts[1:])
+    bottoms, tops = beside[0]
+    if len(beside) > 1:
+        bottoms, tops = map(np.concatenate, zip(*beside, strict=True))
+        order = bottoms.argsort()
+        bottoms, tops = bottoms[order], tops[order]
+    starts = np.zeros(len(bottoms) + 1, np.int64)
+    np.maximum.accumulate(tops, out=starts[1:])
     starts += -starts % alignment
-    room = bottoms[order] - starts[:-1]  # how far above a start an offset may still be
-    holes = np.flatnonzero(room >= 0)
+    room = bottoms - starts[:-1]  # how far above a start an offset may still be
+    holes = (room >= 0).nonzero()[0]
     if not len(holes):
         return int(starts[-1])
     return int(starts[holes[room[holes].argmin()] if best_fit else holes[0]])
