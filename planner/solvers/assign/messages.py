@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .pairs import Floats, Group
+from .pairs import Faces, Floats, Group
 from .problem import Ints
 
 NEVER = np.inf  # in a table: what the source's strategy rules out
@@ -120,6 +120,29 @@ class Meeting:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """A pair as its reader has it: views of what its meeting holds, which changes in place. ``face``: of the reader's
+    strategies; ``above``: whether the source has the larger number.
+    """
+
+    table: Floats
+    to_source: Floats
+    to_reader: Floats
+    face: Faces
+    above: bool
+
+    @staticmethod
+    def of(meeting: Meeting, j: int, *, above: bool) -> _Read:
+        rows = meeting.group.rows[j]
+        face = meeting.group.faces[j]
+        return _Read(meeting.table[rows], meeting.to_source[j], meeting.to_reader[rows], face, above)
+
+    def ask(self) -> None:
+        """Takes all that the pair can give."""
+        _least(self.table - self.to_source, 1, out=self.to_reader)
+
+
 @dataclass(eq=False)
 class _Near:
     """What a node is in: groups as the source, with those of their pairs whose reader comes before and after it, and
@@ -156,6 +179,10 @@ class Messages:
     ) -> None:
         self.meetings, self.unary = meetings, list(unary)
         self._near = near or _near([meeting.group for meeting in meetings], len(unary))
+        self._reads = [
+            [_Read.of(meetings[g], j, above=source > v) for g, j, source in mine.reads]
+            for v, mine in enumerate(self._near)
+        ]
 
     def copied(self) -> Messages:
         """The same, to be changed by themselves."""
@@ -171,9 +198,8 @@ class Messages:
                 if forward:
                     meeting.divide()
                 meeting.to_source[:] = meeting.to_give()
-            for g, j, _ in near.reads:
-                meeting = self.meetings[g]
-                meeting.to_reader[meeting.group.rows[j]] = meeting.to_give_reader(j)
+            for read in self._reads[v]:
+                read.ask()
             self._hand(v, near, forward=forward)
 
     def _hand(self, v: int, near: _Near, *, forward: bool) -> None:
@@ -183,20 +209,18 @@ class Messages:
             later, meeting = after if forward else before, self.meetings[g]
             if len(later):
                 meeting.to_source[later] -= meeting.group.ends.least(belief)
-        for g, j, source in near.reads:
-            if (source > v) == forward:
-                group = self.meetings[g].group
-                self.meetings[g].to_reader[group.rows[j]] -= group.faces[j].least(belief)
+        for read in self._reads[v]:
+            if read.above is forward:
+                np.subtract(read.to_reader, read.face.least(belief), out=read.to_reader)
 
     def _belief(self, v: int) -> Floats:
         """What the strategies of a node cost with all that its pairs have given."""
-        belief, near = self.unary[v].copy(), self._near[v]
-        for g, _, _ in near.gives:
+        belief = self.unary[v].copy()
+        for g, _, _ in self._near[v].gives:
             meeting = self.meetings[g]
-            belief += _added(meeting.to_source, 0)[meeting.group.ends.of]
-        for g, j, _ in near.reads:
-            group = self.meetings[g].group
-            belief += self.meetings[g].to_reader[group.rows[j]][group.faces[j].of]
+            belief += _added(meeting.to_source, 0).take(meeting.group.ends.of)
+        for read in self._reads[v]:
+            belief += read.to_reader.take(read.face.of)
         return belief
 
     def bound(self, add: Callable[[Floats], float]) -> float:

@@ -29,15 +29,17 @@ class Faces:
     of: Ints
 
     @cached_property
-    def _sorted(self) -> tuple[Ints, Ints]:
+    def _sorted(self) -> tuple[Ints, Ints | None]:
+        """The strategies face by face, and where each face begins; None where it is one strategy each."""
         order = np.argsort(self.of, kind="stable")
-        return order, np.flatnonzero(np.diff(self.of[order], prepend=-1))
+        starts = np.flatnonzero(np.diff(self.of[order], prepend=-1))
+        return order, starts if len(starts) < len(order) else None
 
     def least(self, values: Floats) -> Floats:
         """By face the least of the strategies that are that."""
         order, starts = self._sorted
-        found: Floats = np.minimum.reduceat(values[order], starts)
-        return found
+        found: Floats = values.take(order)
+        return found if starts is None else np.minimum.reduceat(found, starts)
 
 
 @dataclass(frozen=True, eq=False)
