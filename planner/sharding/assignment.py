@@ -329,14 +329,16 @@ class Translation:
 
     def _copied(self, moved: Moved) -> list[SupplyUse]:
         """Each from the first to the last consumer that may use it."""
+        of_readers: dict[tuple[bool, ...], list[int]] = {}
+        for item, serves in enumerate(moved.serves.tolist()):
+            of_readers.setdefault(tuple(serves), []).append(item)
         of_lifetime: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for item, serves in enumerate(moved.serves):
-            spans = []
-            for flow in moved.flows:
-                at = [flow.reader_at[moved.group[j]] for j in np.flatnonzero(serves)]
-                spans.append(self._counted(*self.model.copied(flow, at)))
-            alive = tuple(span for span in spans if span[0] < span[1])
-            of_lifetime.setdefault(alive, []).append(item)
+        for readers, items in of_readers.items():
+            served = [j for j, serves in zip(moved.group, readers, strict=True) if serves]
+            at = ([flow.reader_at[j] for j in served] for flow in moved.flows)
+            spans = (self._counted(*self.model.copied(flow, mine)) for flow, mine in zip(moved.flows, at, strict=True))
+            alive = tuple((start, stop) for start, stop in spans if start < stop)
+            of_lifetime.setdefault(alive, []).extend(items)
         uses = []
         for (shift, stored), (intervals, items) in product(
             zip(self._shifts, moved.stored, strict=True), of_lifetime.items()

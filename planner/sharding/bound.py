@@ -17,7 +17,6 @@ from math import prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ...expr import Read
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
@@ -157,7 +156,7 @@ def _weighed(works: Sequence[_Work], weights: Floats) -> Floats:
     links: dict[int, Floats] = {}
     sloped_links: dict[int, Floats] = {}
     sloped: list[dict[int, Floats]] = []
-    load, chains, longest = 0.0, list[Floats](), nothing
+    load, chains, ends = 0.0, list[Floats](), [nothing]
     triangles = any(work.cost.triangle for work in works)
     for work in works:
         cost = work.cost
@@ -175,7 +174,8 @@ def _weighed(works: Sequence[_Work], weights: Floats) -> Floats:
         denser = work.slopes.items() if triangles else ()
         before = {axis: [sloped[k].get(at, nothing) for k, at in where] for axis, where in denser}
         sloped.append({axis: _longest([nothing, *some]) + sloped_links[id(cost)] for axis, some in before.items()})
-        longest = _longest([longest, chains[-1], *sloped[-1].values()])
+        ends += chains[-1], *sloped[-1].values()
+    longest: Floats = np.maximum.reduce(ends)
     return (1 - weights) * load + longest
 
 
@@ -192,46 +192,61 @@ def _costs(program: Program, kinds: Sequence[Kind]) -> dict[str, _Cost]:
 
 def _works(program: Program, kinds: Sequence[Kind]) -> list[_Work]:
     costs, found = _costs(program, kinds), list[_Work]()
+    forms: dict[str, _Form] = {}
     place = {op.output: k for k, op in enumerate(program.operations)}
     for op in program.operations:
-        extents = _inside(op)
-        made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and holds(r.guard, extents, [*extents])]
-        certain = (found[k] for k, _ in made if not program.operations[k].where and found[k].cost.whole)
+        structure = program.graph.structure(op)
+        if structure not in forms:
+            forms[structure] = _Form.of(op)
+        form = forms[structure]
+        made = {number: place[op.reads[number].tensor] for number in form.certain if op.reads[number].tensor in place}
+        certain = (found[k] for k in made.values() if not program.operations[k].where and found[k].cost.whole)
         starts = max((before.starts + before.cost.start for before in certain), default=0.0)
-        passing = [
-            (k, span(r.index, extents)) for k, r in made if holds(op.where, extents, dims_of(*r.index, *op.write))
-        ]
-        through = tuple(k for k, span in passing if span is not None and span == found[k].written)
-        written = span(op.write, extents) if holds(op.where, extents, dims_of(*op.write)) else None
-        slopes = _slopes(op, made, extents, written, found)
-        found.append(_Work(costs[program.graph.structure(op)], starts, through, written, slopes))
+        # Of each read that goes evenly over what was written at places that are spread evenly over it.
+        evenly = {n: k for n, k in made.items() if form.spans[n] is not None and form.spans[n] == found[k].written}
+        through = tuple(k for n, k in evenly.items() if n in form.passing)
+        slopes = {
+            axis: tuple((evenly[n], at) for n, at in along if n in evenly and at in found[evenly[n]].slopes)
+            for axis, along in form.along.items()
+        }
+        found.append(_Work(costs[structure], starts, through, form.written, slopes))
     return found
 
 
-def _slopes(
-    op: Operation,
-    made: Sequence[tuple[int, Read]],
-    extents: Mapping[str, int],
-    written: tuple[int, ...] | None,
-    found: Sequence[_Work],
-) -> dict[int, tuple[tuple[int, int], ...]]:
-    """By axis of what is written along which places may get denser: where the same goes on in what is read."""
-    slopes: dict[int, tuple[tuple[int, int], ...]] = {}
-    for axis, row in enumerate(op.write if written is not None else ()):
+@dataclass(frozen=True)
+class _Form:
+    """What an operation itself says of its place in a chain, the same in all layers. By their numbers the reads that
+    are not left out anywhere (``certain``), and those in which all places count (``passing``); ``spans`` of all reads.
+    ``along``: by axis of what is written along which places may get denser the reads, each with its own axis, in which
+    the same goes on.
+    """
+
+    certain: tuple[int, ...]
+    passing: frozenset[int]
+    spans: tuple[tuple[int, ...] | None, ...]
+    written: tuple[int, ...] | None
+    along: Mapping[int, tuple[tuple[int, int], ...]]
+
+    @staticmethod
+    def of(op: Operation) -> _Form:
+        extents = _inside(op)
+        certain = tuple(n for n, read in enumerate(op.reads) if holds(read.guard, extents, [*extents]))
+        passing = (n for n in certain if holds(op.where, extents, dims_of(*op.reads[n].index, *op.write)))
+        spans = tuple(span(read.index, extents) for read in op.reads)
+        written = span(op.write, extents) if holds(op.where, extents, dims_of(*op.write)) else None
+        along = _along(op, certain, extents) if written is not None else {}
+        return _Form(certain, frozenset(passing), spans, written, along)
+
+
+def _along(op: Operation, certain: Sequence[int], extents: Mapping[str, int]) -> dict[int, tuple[tuple[int, int], ...]]:
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    for axis, row in enumerate(op.write):
         dim = single(row)
         short = _below(op, dim, extents) if op.where else ""
-        if not dim or short is None:
-            continue
-        slopes[axis] = tuple(
-            (k, at)
-            for k, read in made
-            for at, its in enumerate(read.index)
-            if single(its) == dim
-            and at in found[k].slopes
-            and short not in dims_of(*read.index)
-            and span(read.index, extents) == found[k].written
-        )
-    return slopes
+        if dim and short is not None:
+            reads = [(n, op.reads[n].index) for n in certain if short not in dims_of(*op.reads[n].index)]
+            found[axis] = tuple((n, at) for n, index in reads for at, its in enumerate(index) if single(its) == dim)
+    return found
 
 
 def _below(op: Operation, dim: str, extents: Mapping[str, int]) -> str | None:

@@ -90,8 +90,10 @@ class _Stretches:
                 continue
             seconds, operands = self._step(op, needed[op.output])
             every += seconds
+            behind = self.before[k]
             for start in sums:
-                sums[start] += seconds if self.before[k] >> start & 1 else 0.0
+                if behind >> start & 1:
+                    sums[start] += seconds
             for place, axes in operands:
                 name = op.operands[place]
                 if name not in needed:

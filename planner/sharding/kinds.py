@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod, sqrt
+from typing import NamedTuple
 
 from ...program import Operation, Program
 from ..machine import Machine, Timing
@@ -26,6 +28,18 @@ class Kind:
         return start_seconds(op, program, self.machine, self.ranks)
 
 
+class _Stretch(NamedTuple):
+    """The parts from ``before`` to ``end`` of an operation: ``took``, seconds of the last one, and with the start
+    ``flat`` + ``slope`` p of each part p.
+    """
+
+    before: float
+    end: float
+    took: float
+    slope: float
+    flat: float
+
+
 @dataclass(frozen=True)
 class Pace:
     """On one kind of device: seconds over so much of an operation, arithmetic or bytes, all of it ``size``."""
@@ -37,21 +51,26 @@ class Pace:
 
     def least(self, weight: float, load: float) -> float:
         """Over all parts p in (0, 1] the least of (weight p + load) (start + seconds(p size)) / p."""
-        ends = [x / self.size for x, _ in self.timing.points if x < self.size] + [1.0]
-        first = self.timing.seconds(ends[0] * self.size) / ends[0]  # a part
-        found = [] if self.start else [load * first]
-        before, took = 0.0, 0.0
-        for end in ends:
-            now = self.timing.seconds(end * self.size)
-            slope = (now - took) / (end - before)
-            flat = self.start + took - slope * before
+        first = self._stretches[0]
+        found = [] if self.start else [load * (first.took / first.end)]
+        for before, end, took, slope, flat in self._stretches:
             if slope > 0 and weight > 0 and flat > 0:
                 least = sqrt(load * flat / (weight * slope))
                 if before < least < end:
                     found.append((weight * least + load) * (flat + slope * least) / least)
-            found.append((weight * end + load) * (self.start + now) / end)
-            before, took = end, now
+            found.append((weight * end + load) * (self.start + took) / end)
         return min(found)
+
+    @cached_property
+    def _stretches(self) -> list[_Stretch]:
+        """The parts between those that were measured, one stretch after another."""
+        found, before, took = list[_Stretch](), 0.0, 0.0
+        for end in [*(x / self.size for x, _ in self.timing.points if x < self.size), 1.0]:
+            now = self.timing.seconds(end * self.size)
+            slope = (now - took) / (end - before)
+            found.append(_Stretch(before, end, now, slope, self.start + took - slope * before))
+            before, took = end, now
+        return found
 
 
 def kinds_of(program: Program, machine: Machine, ranks: int) -> list[Kind]:

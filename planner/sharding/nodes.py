@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -283,6 +283,23 @@ def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], 
     return SourceNode(tensor, tuple(homes.values()), tuple(homes))
 
 
+def _source_nodes(
+    tensors: Iterable[Tensor], table: StrategyTable, wanted: Mapping[str, Iterable[Layout]], pins: Sequence[Pin]
+) -> list[SourceNode]:
+    """Those of all tensors. Equal ones of which the same layouts are wanted, as in other layers, may lie as one of them
+    may, where no pins tell them apart.
+    """
+    alike: dict[tuple[object, ...], SourceNode] = {}
+    found = []
+    for tensor in tensors:
+        layouts = tuple(wanted.get(tensor.name, ()))
+        key = (tensor.role, tensor.shape, tensor.axes, layouts)
+        if pins or key not in alike:
+            alike[key] = source_node(tensor, table, layouts, pins)
+        found.append(replace(alike[key], tensor=tensor))
+    return found
+
+
 def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) -> dict[Layout, str]:
     single = tensor.role == "input"
     kinds: tuple[CutKind, ...] = ("block", "proportional") if table.mesh.weights else ("block",)
@@ -405,7 +422,7 @@ def all_nodes(
         for j, name in enumerate(node.op.operands):
             wanted.setdefault(name, {}).update(dict.fromkeys(needs[j] for needs in node.needs))
     roles = program.of_role("input", "param", "state", "const")
-    sources = [source_node(t, table, list(wanted.get(t.name, ())), pins) for t in roles]
+    sources = _source_nodes(roles, table, wanted, pins)
     partial = {node.tensor.name: node.homes for node in ops if any(home.parts is not None for home in node.homes)}
     ends = [*program.outputs, *(value for _, value in program.states)]
     sinks = [sink_node(program.tensor(name), table, partial[name]) for name in dict.fromkeys(ends) if name in partial]

@@ -135,7 +135,7 @@ class Monoid:
         found: Callable[..., Any] = getattr(import_module(module), name)
         return found
 
-    @property
+    @cached_property
     def function(self) -> str | None:
         """The scalar function that folds the values themselves, where the record is just such a value."""
         only = self.components[0]
@@ -144,7 +144,7 @@ class Monoid:
             return only.combine.function
         return None
 
-    @property
+    @cached_property
     def matrix(self) -> bool:
         """Whether it adds up the values themselves, so that a fold of products is what matrix units compute."""
         return (
