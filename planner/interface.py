@@ -119,7 +119,8 @@ class Plan:
 
     def to_json(self) -> bytes:
         """The document as bytes, identical for identical plans."""
-        return encode(self.document)
+        with collected_rarely():
+            return encode(self.document)
 
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write the plan, whole or not at all. UsageError for a file that is there, unless it may be replaced."""

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 # A plan that unfolds to more than this is no plan but an attack, or a slip of an editor.
 MOST_BYTES = 1 << 28
 # Whole numbers as Python writes them back: no leading zeros, not the digits behind a point, at most 18 of them.
-_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)(0|[1-9]\d{0,17})(?!\d)", re.ASCII)
+# What must not stand before them is asked behind the first digit: looking for a digit takes a third of the time.
+_NUMBER = re.compile(r"(\d(?<!\d\d)(?<!\d\.\d)(?:(?<=0)|(?<!0)\d{0,17}))(?!\d)", re.ASCII)
 Split = tuple[tuple[str, ...], tuple[int, ...]]
 
 
