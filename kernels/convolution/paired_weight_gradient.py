@@ -14,7 +14,15 @@ from . import fold_quadruples
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
-from .paired_weight_gradient_configuration import PairedWeightGradient, line, row_groups, shared_bytes
+from .paired_weight_gradient_configuration import (
+    PairedWeightGradient,
+    boxes,
+    lag,
+    lead,
+    line,
+    row_groups,
+    shared_bytes,
+)
 from .problem import ConvolutionProblem
 
 NAME = "paired_weight_gradient"
@@ -30,6 +38,7 @@ def source(problem: ConvolutionProblem, cut: PairedWeightGradient) -> str:
         "IMAGES": cut.images,
         "EIGHTS": cut.eights,
         "ROWS": cut.rows,
+        "GROUP": cut.group,
         "X_STAGES": cut.stages,
         "DY_STAGES": cut.dy_stages,
         "RESIDENTS": cut.residents,
@@ -47,12 +56,18 @@ def launches(
     problem: ConvolutionProblem, cut: PairedWeightGradient, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, Launch]:
     """The launch that leaves the sums of every split, and the one that adds them into `out`."""
-    box = (cut.images, 1, cut.columns)
-    maps = [tensor_map(view, box, cut.channels) for view in (x, dy)]
-    extents = (problem.c, problem.p, problem.h, problem.padding[0], problem.padding[2])
+    maps = [tensor_map(_rows_outermost(view), box, cut.channels) for view, box in zip((x, dy), boxes(cut), strict=True)]
+    top, left = problem.padding[0], problem.padding[2]
+    extents = (problem.c, problem.p, problem.h, top, left, lead(problem, cut.group), lag(problem, cut.group))
     stretches = divmod(line(problem, cut), cut.splits)
     divisors = (row_groups(problem, cut), ceil(problem.q / (8 * cut.eights)))
-    work = struct.pack("<q7i", workspace, *extents, *stretches) + b"".join(map(packed_divisor, divisors)) + bytes(4)
+    work = struct.pack("<q9i", workspace, *extents, *stretches) + b"".join(map(packed_divisor, divisors)) + bytes(4)
     grid = (ceil(problem.c / cut.channels), cut.splits)
     first = Launch(grid, (cut.threads,), (*maps, work), shared_bytes(cut), residents=cut.residents)
     return first, fold_quadruples.launch(problem, cut.splits, workspace, out)
+
+
+def _rows_outermost(view: View) -> View:
+    """The tensor with images within rows, so that the same row of all images of a box lies together in shared memory."""
+    (n, h, w, c), (image, row, column) = view.shape, view.strides
+    return View(view.pointer, (h, n, w, c), (row, image, column), view.dtype)

@@ -3,10 +3,10 @@
 The latter's time is counted, with constants that were fitted to its times on one H200 (`data/gpus.json`, fit
 "paired_weight_gradient"):
 
-    seconds = start + fold + (memory^3 + shared^3 + waits^3)^(1/3)
+    seconds = start + (memory^1.5 + shared^1.5 + waits^1.5)^(1 / 1.5)
 
-Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits what the
-groups of rows of one block take one behind the other. Where it promises to be faster it is taken, on the GPU that it
+Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits those for groups
+of rows, one behind the other. Where it promises to be faster it is taken, on the GPU that it
 was measured on.
 """
 
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import cbrt, ceil
+from math import ceil
 
 from ..convolution.paired_weight_gradient_configuration import (
     PairedWeightGradient,
     configurations,
-    following,
+    lag,
+    lead,
     line,
     row_groups,
 )
@@ -37,15 +38,13 @@ class PairedFit:
     memory: float
     load_clocks: float
     step_clocks: float
-    unit_clocks: float
-    row_clocks: float
-    fold: float
 
 
 FIT = fitted(PairedFit, "paired_weight_gradient")
-LEAST_ROWS = 6  # of a filter: with 3 x 3 and 5 x 5 it was never the faster
-CLEARLY = 0.98  # of the other kernel's seconds: guesses that differ by less tell nothing
+LEAST_ROWS = 5  # of a filter: with 3 x 3 it was never the faster
+CLEARLY = 0.95  # of the other kernel's seconds: guesses that differ by less tell nothing
 LOAD_WAVES = 4  # of shared memory, for sixteen bytes a lane
+NORM = 1.5  # how times that partly hide behind each other add up
 
 
 def choose(problem: ConvolutionProblem, gpu: Gpu) -> WeightGradientConfiguration | PairedWeightGradient:
@@ -72,22 +71,21 @@ def _in_pairs(problem: ConvolutionProblem, gpu: Gpu) -> tuple[PairedWeightGradie
 
 def counted_s(problem: ConvolutionProblem, cut: PairedWeightGradient, gpu: Gpu) -> float:
     """Seconds of both launches with a configuration."""
-    clock, units = gpu.sustained_clock_hz, cut.images * cut.eights
     blocks = ceil(problem.c / cut.channels) * cut.splits
-    turns = ceil(blocks / (gpu.sms * cut.residents))
-    resident = min(cut.residents, blocks / gpu.sms)
-    steps = turns * _steps(problem, cut)
-    shared = steps * units * cut.octets * (2 + 2 * cut.rows) * LOAD_WAVES * FIT.load_clocks * max(1.0, resident)
-    unit = FIT.unit_clocks + FIT.row_clocks * cut.rows
-    waits = steps * (FIT.step_clocks + units / cut.shares * unit)
+    turns, resident = ceil(blocks / (gpu.sms * cut.residents)), max(1.0, min(cut.residents, blocks / gpu.sms))
+    groups, products = _walked(problem, cut)
+    units = turns * products * cut.images * cut.eights
+    shared = units * cut.octets * (2 + 2 * cut.rows) * LOAD_WAVES * FIT.load_clocks * resident
     memory = FIT.memory * problem.bytes_moved / gpu.copy_bytes_per_s
-    fold = FIT.fold * 8 * problem.weight_elements * cut.splits / gpu.copy_bytes_per_s
-    return 1e-6 * FIT.start_us + fold + cbrt(memory**3 + (shared / clock) ** 3 + (waits / clock) ** 3)
+    clocks = shared, turns * groups * FIT.step_clocks
+    parts = memory, *(count / gpu.sustained_clock_hz for count in clocks)
+    return 1e-6 * FIT.start_us + float(sum(part**NORM for part in parts) ** (1 / NORM))
 
 
-def _steps(problem: ConvolutionProblem, cut: PairedWeightGradient) -> float:
-    """Groups of rows of x that a block multiplies: of its stretch, and at its ends those that meet rows of others."""
+def _walked(problem: ConvolutionProblem, cut: PairedWeightGradient) -> tuple[float, float]:
+    """Groups of rows of x that a block meets, and products' rows of its columns: those of its stretch, and what its ends share."""
     stretch, whole = ceil(line(problem, cut) / cut.splits), row_groups(problem, cut)
-    inside = min(whole, ceil(problem.h / cut.rows) + 1)
-    ends = following(problem, cut.rows) * min(1.0, stretch / whole)
-    return stretch * inside / whole + ends
+    ends = min(1.0, stretch / whole) if whole > 1 else 0.0
+    groups = stretch + (lead(problem, cut.group) + lag(problem, cut.group)) * ends
+    products = stretch * ceil(problem.h / whole / cut.rows) + (problem.r - 1) / cut.rows * ends
+    return groups, products

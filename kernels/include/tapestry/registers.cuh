@@ -20,4 +20,16 @@ __device__ __forceinline__ unsigned kept(unsigned value) {
     return value;
 }
 
+// The first or the second halves of two words, side by side, by one instruction: the compiler takes two for shifts and masks.
+__device__ __forceinline__ unsigned first_halves(unsigned low, unsigned high) {
+    unsigned both;
+    asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(both) : "r"(low), "r"(high));
+    return both;
+}
+__device__ __forceinline__ unsigned second_halves(unsigned low, unsigned high) {
+    unsigned both;
+    asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(both) : "r"(low), "r"(high));
+    return both;
+}
+
 }  // namespace tapestry

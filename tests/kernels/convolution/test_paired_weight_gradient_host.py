@@ -33,12 +33,14 @@ Array = NDArray[Any]
 host_compiler.compiler()
 
 Kind = emulated.Kind[Configuration]
-KINDS = [  # octets, shares, images, eights, rows, stages, dy_stages, residents, splits
-    Kind(Configuration(2, 2, 1, 2, 2, 2, 8, 1, 3), 7, 7, width=1),
-    Kind(Configuration(8, 1, 2, 1, 4, 2, 4, 1, 2), 5, 5, width=1, dtype="bf16"),
-    Kind(Configuration(4, 3, 2, 2, 4, 3, 2, 1, 2), 4, 6, width=1),
-    Kind(Configuration(1, 2, 1, 5, 2, 2, 4, 1, 1), 3, 2, width=1),
-    Kind(Configuration(1, 3, 4, 2, 2, 3, 8, 1, 1), 1, 7, width=1),
+KINDS = [  # octets, shares, images, eights, rows, group, stages, dy_stages, residents, splits
+    Kind(Configuration(2, 2, 1, 2, 2, 4, 2, 8, 1, 3), 7, 7, width=1),
+    Kind(Configuration(8, 1, 3, 1, 4, 4, 2, 5, 1, 2), 5, 5, width=1, dtype="bf16"),
+    Kind(Configuration(4, 3, 3, 2, 4, 8, 2, 3, 1, 2), 4, 6, width=1),
+    Kind(Configuration(1, 2, 1, 5, 2, 2, 2, 9, 1, 1), 3, 2, width=1),
+    Kind(Configuration(1, 3, 5, 2, 2, 6, 3, 4, 1, 1), 1, 7, width=1),
+    Kind(Configuration(4, 2, 1, 2, 2, 6, 2, 3, 1, 2), 7, 7, width=1),
+    Kind(Configuration(2, 3, 1, 2, 2, 14, 2, 2, 1, 2), 7, 7, width=1),
 ]
 
 
@@ -88,7 +90,7 @@ def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array
         emulated.start(getattr(library(kind), f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problems())
 def test_it_is_the_definition_and_the_same_bits_whatever_the_order_of_lanes(
     case: tuple[Kind, ConvolutionProblem, int],
@@ -144,7 +146,8 @@ def test_other_problems_have_no_configuration_and_are_refused_one(other: Convolu
         weight_gradient.require(other, Configuration(), tuned_gpu().shared_per_block)
 
 
-@pytest.mark.parametrize("problem", [depthwise(56, 96, 7), depthwise(28, 192, 7, dtype="bf16"), depthwise(14, 384, 7)])
+@pytest.mark.parametrize("problem", [depthwise(56, 96, 7), depthwise(28, 192, 7, dtype="bf16"), depthwise(14, 384, 7),
+                                     depthwise(7, 768, 7)])  # fmt: skip
 def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(problem: ConvolutionProblem) -> None:
     chosen = cost.choose(problem, tuned_gpu())
     assert isinstance(chosen, Configuration)
@@ -154,7 +157,7 @@ def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(
     assert found == [(name, text) for name in weight_gradient.kernel_names(chosen, partial=False)]
 
 
-SLOWER = [depthwise(7, 768, 7), depthwise(14, 480, 3), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
+SLOWER = [depthwise(14, 480, 3), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
 
 
 @pytest.mark.parametrize("problem", SLOWER)
