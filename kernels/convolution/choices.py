@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.kept import kept
 from . import wide
 from .configuration import ForwardConfiguration
-from .paired_weight_gradient_configuration import PairedWeightGradient
+from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
 from .wide_forward import WideConfiguration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..cost.gpu import Gpu
     from ..cost.model import Pass
 
-GradientConfiguration = WeightGradientConfiguration | PairedWeightGradient | WideWeightGradient
+GradientConfiguration = WeightGradientConfiguration | DepthwiseWeightGradient | WideWeightGradient
 
 
 @cache
@@ -46,7 +46,7 @@ def cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
     return choose(problem, what, gpu)
 
 
-@kept(version, WeightGradientConfiguration, PairedWeightGradient, WideWeightGradient)
+@kept(version, WeightGradientConfiguration, DepthwiseWeightGradient, WideWeightGradient)
 def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration:
     """The configuration of a weight gradient, by whichever kernel computes it."""
     from ..cost import depthwise

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
+from . import depthwise_weight_gradient, fold_quadruples
 from . import direct_weight_gradient as plain
-from . import fold_quadruples, paired_weight_gradient
+from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient, computed
+from .depthwise_weight_gradient_configuration import legal as legal_depthwise
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map, uncrowded
-from .paired_weight_gradient_configuration import PairedWeightGradient, paired
-from .paired_weight_gradient_configuration import legal as legal_in_pairs
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     Cut,
@@ -36,7 +36,7 @@ from .weight_gradient_dimensions import plain_specification, specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of weight_gradient_apart.cu
 NONE = range(0)
-Chosen: TypeAlias = WeightGradientConfiguration | PairedWeightGradient
+Chosen: TypeAlias = WeightGradientConfiguration | DepthwiseWeightGradient
 
 
 def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
@@ -44,8 +44,8 @@ def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
 
     Problems that differ in extents, padding or channels alone share one source.
     """
-    if isinstance(chosen, PairedWeightGradient):
-        return paired_weight_gradient.source(problem, chosen)
+    if isinstance(chosen, DepthwiseWeightGradient):
+        return depthwise_weight_gradient.source(problem, chosen)
     constants = {
         "all_rows": problem.r,
         "filter_columns": problem.s,
@@ -88,8 +88,8 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
 
 def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
     """The kernels' names in the source, in the order they run. The last leaves f32, or rounds to the problem's type."""
-    if isinstance(chosen, PairedWeightGradient):
-        return paired_weight_gradient.NAME, fold_quadruples.NAMES[0 if partial else 1]
+    if isinstance(chosen, DepthwiseWeightGradient):
+        return depthwise_weight_gradient.NAME, fold_quadruples.NAMES[0 if partial else 1]
     fold = "fold_partials" if partial else "fold_rounded"
     first = "direct_weight_gradient" if chosen.direct else "weight_gradient"
     if chosen.together:
@@ -99,7 +99,7 @@ def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: Chosen) -> int:
     """Bytes of the partials between two kernels; none where there is one."""
-    if isinstance(chosen, PairedWeightGradient):
+    if isinstance(chosen, DepthwiseWeightGradient):
         return 4 * problem.weight_elements * chosen.splits
     if chosen.together:
         return 0
@@ -111,8 +111,8 @@ def launches(
     problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, ...]:
     """The launches of `kernel_names`: partials into `workspace` and their sum into `out`, or that at once."""
-    if isinstance(chosen, PairedWeightGradient):
-        return paired_weight_gradient.launches(problem, chosen, x, dy, workspace, out)
+    if isinstance(chosen, DepthwiseWeightGradient):
+        return depthwise_weight_gradient.launches(problem, chosen, x, dy, workspace, out)
     if chosen.together:
         return (first_launch(problem, chosen, x, dy, out),)
     return first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
@@ -154,8 +154,8 @@ def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
 
 def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
     """Refuse a configuration that is none of this problem's on a GPU with `shared` bytes a block."""
-    if isinstance(chosen, PairedWeightGradient):
-        fits = paired(problem) and legal_in_pairs(problem, chosen, shared)
+    if isinstance(chosen, DepthwiseWeightGradient):
+        fits = computed(problem) and legal_depthwise(problem, chosen, shared)
     else:
         fits = chosen.direct or (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared))
     if not fits:

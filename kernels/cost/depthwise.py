@@ -1,13 +1,12 @@
 """Which kernel computes a weight gradient: that of all groups (`cost/model.py`), or the one of depthwise convolutions.
 
 The latter's time is counted, with constants that were fitted to its times on one H200 (`data/gpus.json`, fit
-"paired_weight_gradient"):
+"depthwise_weight_gradient"):
 
     seconds = start + (memory^1.5 + shared^1.5 + waits^1.5)^(1 / 1.5)
 
-Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits those for groups
-of rows, one behind the other. Where it promises to be faster it is taken, on the GPU that it
-was measured on.
+Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits those for
+groups of rows, one behind the other. Where it promises to be faster it is taken, on the GPU that it was measured on.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
-from ..convolution.paired_weight_gradient_configuration import (
-    PairedWeightGradient,
+from ..convolution.depthwise_weight_gradient_configuration import (
+    DepthwiseWeightGradient,
     configurations,
     lag,
     lead,
@@ -31,7 +30,7 @@ from .gpu import Gpu, fitted
 
 
 @dataclass(frozen=True)
-class PairedFit:
+class DepthwiseFit:
     """The constants; `data/gpus.json` says what each is and where it comes from."""
 
     start_us: float
@@ -40,27 +39,27 @@ class PairedFit:
     step_clocks: float
 
 
-FIT = fitted(PairedFit, "paired_weight_gradient")
+FIT = fitted(DepthwiseFit, "depthwise_weight_gradient")
 LEAST_ROWS = 5  # of a filter: with 3 x 3 it was never the faster
 CLEARLY = 0.95  # of the other kernel's seconds: guesses that differ by less tell nothing
 LOAD_WAVES = 4  # of shared memory, for sixteen bytes a lane
 NORM = 1.5  # how times that partly hide behind each other add up
 
 
-def choose(problem: ConvolutionProblem, gpu: Gpu) -> WeightGradientConfiguration | PairedWeightGradient:
+def choose(problem: ConvolutionProblem, gpu: Gpu) -> WeightGradientConfiguration | DepthwiseWeightGradient:
     """The configuration of a weight gradient that is predicted to be fastest."""
-    found = _in_pairs(problem, gpu)
+    found = _as_depthwise(problem, gpu)
     return model.choose(problem, "weight_gradient", gpu) if found is None else found[0]
 
 
 def predicted_s(problem: ConvolutionProblem, gpu: Gpu) -> float:
     """Seconds that a weight gradient takes with the configuration `choose` gives, its launches included."""
-    found = _in_pairs(problem, gpu)
+    found = _as_depthwise(problem, gpu)
     return model.predicted_s(problem, "weight_gradient", gpu) if found is None else found[1]
 
 
 @lru_cache(maxsize=16384)
-def _in_pairs(problem: ConvolutionProblem, gpu: Gpu) -> tuple[PairedWeightGradient, float] | None:
+def _as_depthwise(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
     """The depthwise kernel's best configuration and its seconds, where it is to be taken."""
     options = configurations(problem, gpu) if gpu.tuned and problem.r >= LEAST_ROWS else []
     if not options:
@@ -69,7 +68,7 @@ def _in_pairs(problem: ConvolutionProblem, gpu: Gpu) -> tuple[PairedWeightGradie
     return (best, seconds) if seconds < CLEARLY * model.predicted_s(problem, "weight_gradient", gpu) else None
 
 
-def counted_s(problem: ConvolutionProblem, cut: PairedWeightGradient, gpu: Gpu) -> float:
+def counted_s(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, gpu: Gpu) -> float:
     """Seconds of both launches with a configuration."""
     blocks = ceil(problem.c / cut.channels) * cut.splits
     turns, resident = ceil(blocks / (gpu.sms * cut.residents)), max(1.0, min(cut.residents, blocks / gpu.sms))
@@ -82,8 +81,8 @@ def counted_s(problem: ConvolutionProblem, cut: PairedWeightGradient, gpu: Gpu) 
     return 1e-6 * FIT.start_us + float(sum(part**NORM for part in parts) ** (1 / NORM))
 
 
-def _walked(problem: ConvolutionProblem, cut: PairedWeightGradient) -> tuple[float, float]:
-    """Groups of rows of x that a block meets, and products' rows of its columns: those of its stretch, and what its ends share."""
+def _walked(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> tuple[float, float]:
+    """Groups of rows of x that a block meets, and products of its columns: of its stretch, and what its ends share."""
     stretch, whole = ceil(line(problem, cut) / cut.splits), row_groups(problem, cut)
     ends = min(1.0, stretch / whole) if whole > 1 else 0.0
     groups = stretch + (lead(problem, cut.group) + lag(problem, cut.group)) * ends

@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import paired_weight_gradient, weight_gradient
+from tapestry.kernels.convolution import depthwise_weight_gradient, weight_gradient
+from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import (
+    DepthwiseWeightGradient as Configuration,
+)
+from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import configurations
 from tapestry.kernels.convolution.launch import View
-from tapestry.kernels.convolution.paired_weight_gradient_configuration import PairedWeightGradient as Configuration
-from tapestry.kernels.convolution.paired_weight_gradient_configuration import configurations
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import recipes
 from tapestry.kernels.cost import depthwise as cost
@@ -84,7 +86,7 @@ def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array
     views = [View.dense(each.ctypes.data, each.shape, problem.dtype) for each in (x, dy)]
     partials = np.full(weight_gradient.workspace_bytes(problem, kind.cut) // 4, np.nan, np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paired_weight_gradient, "tensor_map", emulated.tensor_map)
+        patch.setattr(depthwise_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, kind.cut, *views, partials.ctypes.data, out.ctypes.data)
     for name, launch in zip(weight_gradient.kernel_names(kind.cut, out.dtype == np.float32), made, strict=True):
         emulated.start(getattr(library(kind), f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
@@ -120,7 +122,7 @@ def depthwise(extent: int, channels: int, size: int, **more: Any) -> Convolution
 def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
     options = configurations(problem, tuned_gpu())
     tightest = max(options, key=lambda cut: (cut.threads * cut.residents, cut.rows, cut.images))
-    made = compile_source(weight_gradient.source(problem, tightest), name=paired_weight_gradient.NAME)
+    made = compile_source(weight_gradient.source(problem, tightest), name=depthwise_weight_gradient.NAME)
     assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
 
 
@@ -129,9 +131,9 @@ def test_what_is_packed_is_as_large_as_the_parameters() -> None:
     cut = configurations(problem, tuned_gpu())[0]
     views = View.dense(0, problem.input_shape, "f16"), View.dense(0, problem.output_shape, "f16")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paired_weight_gradient, "tensor_map", emulated.tensor_map)
+        patch.setattr(depthwise_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, cut, *views, 0, 0)
-    entries = compile_source(weight_gradient.source(problem, cut), name=paired_weight_gradient.NAME).entries
+    entries = compile_source(weight_gradient.source(problem, cut), name=depthwise_weight_gradient.NAME).entries
     for name, launch in zip(weight_gradient.kernel_names(cut, partial=False), made, strict=True):
         given = [len(value) if isinstance(value, bytes) else size for value, size in
                  zip(launch.arguments, entries[name].parameters, strict=True)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""How paired_weight_gradient.cu is cut: the weight gradient of a depthwise convolution by pairs of channels."""
+"""How depthwise_weight_gradient.cu is cut: the weight gradient of a depthwise convolution."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ZEROS = 16  # bytes of zeros in shared memory, for rows of dy that do not exist
 
 
 @dataclass(frozen=True)
-class PairedWeightGradient:
-    """What a block of threads of paired_weight_gradient.cu computes.
+class DepthwiseWeightGradient:
+    """What a block of threads of depthwise_weight_gradient.cu computes.
 
     A block owns 8 * `octets` channels, `shares` warps for each octet, and one of `splits` stretches of rows of `images`
     images (an odd number), `eights` times eight columns wide. Products have `rows` rows of x. `group` rows of x and of
@@ -57,7 +57,7 @@ class PairedWeightGradient:
         return 8 * self.octets
 
 
-def boxes(cut: PairedWeightGradient) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def boxes(cut: DepthwiseWeightGradient) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """The (rows, images, columns) of x and of dy that arrive together.
 
     Columns of x reach as far beyond those of the outputs as a window does; of dy four more spread rows over the banks.
@@ -66,13 +66,13 @@ def boxes(cut: PairedWeightGradient) -> tuple[tuple[int, int, int], tuple[int, i
     return (cut.group, cut.images, columns + 8), (cut.group, cut.images, columns + 4)
 
 
-def group_bytes(cut: PairedWeightGradient) -> tuple[int, int]:
+def group_bytes(cut: DepthwiseWeightGradient) -> tuple[int, int]:
     """Bytes of a group of rows of x and of dy."""
     x, dy = (2 * cut.channels * prod(box) for box in boxes(cut))
     return x, dy
 
 
-def paired(problem: ConvolutionProblem) -> bool:
+def computed(problem: ConvolutionProblem) -> bool:
     """Whether the kernel computes a weight gradient: depthwise, octets of channels, neither stride nor dilation."""
     whole = problem.width == 1 and problem.narrow and problem.c % 8 == 0
     return whole and problem.stride == problem.dilation == (1, 1) and max(problem.r, problem.s) <= MOST_TAPS
@@ -88,34 +88,34 @@ def lag(problem: ConvolutionProblem, group: int) -> int:
     return max(0, ceil((problem.r - 1 - problem.padding[0]) / group))
 
 
-def held(problem: ConvolutionProblem, cut: PairedWeightGradient) -> int:
+def held(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
     """Groups of rows of dy that are in use at once."""
     return min(lead(problem, cut.group) + lag(problem, cut.group) + 1, row_groups(problem, cut))
 
 
-def shared_bytes(cut: PairedWeightGradient) -> int:
-    """Shared memory of a block: the formulas of paired_weight_gradient.cu."""
+def shared_bytes(cut: DepthwiseWeightGradient) -> int:
+    """Shared memory of a block: the formulas of depthwise_weight_gradient.cu."""
     x, dy = group_bytes(cut)
     return cut.stages * (x + 2 * BARRIER_BYTES) + cut.dy_stages * (dy + 2 * BARRIER_BYTES) + ZEROS
 
 
-def registers(cut: PairedWeightGradient) -> int:
+def registers(cut: DepthwiseWeightGradient) -> int:
     """Registers of a thread, estimated."""
     return ROW_REGISTERS * cut.rows + REGISTER_ROOM
 
 
-def line(problem: ConvolutionProblem, cut: PairedWeightGradient) -> int:
+def line(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
     """Groups of rows of dy of all images and column tiles."""
     return ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.eights)) * row_groups(problem, cut)
 
 
-def row_groups(problem: ConvolutionProblem, cut: PairedWeightGradient) -> int:
+def row_groups(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
     """Groups of rows of dy of an image."""
     return ceil(problem.p / cut.group)
 
 
-def legal(problem: ConvolutionProblem, cut: PairedWeightGradient, shared: int) -> bool:
-    """Whether paired_weight_gradient.cu can be built and launched so on a GPU with `shared` bytes a block."""
+def legal(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, shared: int) -> bool:
+    """Whether depthwise_weight_gradient.cu can be built and launched so on a GPU with `shared` bytes a block."""
     taken, sums = shared_bytes(cut), 4 * cut.channels * problem.r * problem.s * cut.shares
     return (
         cut.rows in ROWS
@@ -132,23 +132,23 @@ def legal(problem: ConvolutionProblem, cut: PairedWeightGradient, shared: int) -
     )
 
 
-def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[PairedWeightGradient]:
+def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[DepthwiseWeightGradient]:
     """Legal configurations; none where the kernel does not compute the problem."""
-    return list(dict.fromkeys(_all(problem, gpu))) if paired(problem) else []
+    return list(dict.fromkeys(_all(problem, gpu))) if computed(problem) else []
 
 
-def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[PairedWeightGradient]:
+def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[DepthwiseWeightGradient]:
     for shape in _shapes(problem):
         options = (_split(problem, _staged(problem, shape, ahead), gpu.sms) for ahead in (AHEAD, AHEAD // 2, 0))
         if found := next((cut for cut in options if legal(problem, cut, gpu.shared_per_block)), None):
             yield found
 
 
-def _shapes(problem: ConvolutionProblem) -> Iterator[PairedWeightGradient]:
+def _shapes(problem: ConvolutionProblem) -> Iterator[DepthwiseWeightGradient]:
     for octets, rows, (residents, warps) in product(_octets(problem), ROWS, WARPS):
         for (images, eights), group in product(_tiles(problem), _groups(problem)):
             shares = max(1, warps // octets)
-            yield PairedWeightGradient(octets, shares, images, eights, rows, group, residents=residents)
+            yield DepthwiseWeightGradient(octets, shares, images, eights, rows, group, residents=residents)
 
 
 def _groups(problem: ConvolutionProblem) -> list[int]:
@@ -158,7 +158,7 @@ def _groups(problem: ConvolutionProblem) -> list[int]:
     return sorted(group for group in found if group in range(*GROUPS)) or [2 * halves]
 
 
-def _staged(problem: ConvolutionProblem, cut: PairedWeightGradient, ahead: int) -> PairedWeightGradient:
+def _staged(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, ahead: int) -> DepthwiseWeightGradient:
     """With rings for `ahead` bytes of either tensor to be under way, one group at least."""
     x, dy = (max(1, min(MOST_STAGES, round(ahead / cut.residents / size))) for size in group_bytes(cut))
     return replace(cut, stages=1 + x, dy_stages=held(problem, cut) + dy)
@@ -170,7 +170,7 @@ def _octets(problem: ConvolutionProblem) -> list[int]:
     return [count for count in (4, 8) if ceil(whole / count) * count <= IDLE * whole] or [min(2, whole)]
 
 
-def _split(problem: ConvolutionProblem, cut: PairedWeightGradient, sms: int) -> PairedWeightGradient:
+def _split(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, sms: int) -> DepthwiseWeightGradient:
     """With as many splits as there is room or work for."""
     room = max(1, sms * cut.residents // ceil(problem.c / cut.channels))
     return replace(cut, splits=max(1, min(room, line(problem, cut))))

@@ -1,4 +1,4 @@
-"""The weight gradient of depthwise convolutions by pairs of channels: its sources, specialised, and its launches.
+"""The weight gradient of depthwise convolutions: its sources, specialised, and its launches.
 
 The kernel leaves one f32 partial for every split, a second one adds them in a fixed order.
 """
@@ -11,11 +11,8 @@ from math import ceil
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from . import fold_quadruples
-from .divisor import packed as packed_divisor
-from .forward import HALVES, kernel_text
-from .launch import Launch, View, tensor_map
-from .paired_weight_gradient_configuration import (
-    PairedWeightGradient,
+from .depthwise_weight_gradient_configuration import (
+    DepthwiseWeightGradient,
     boxes,
     lag,
     lead,
@@ -23,12 +20,15 @@ from .paired_weight_gradient_configuration import (
     row_groups,
     shared_bytes,
 )
+from .divisor import packed as packed_divisor
+from .forward import HALVES, kernel_text
+from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
 
-NAME = "paired_weight_gradient"
+NAME = "depthwise_weight_gradient"
 
 
-def source(problem: ConvolutionProblem, cut: PairedWeightGradient) -> str:
+def source(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> str:
     """The CUDA source. Problems that differ in extents, padding and channels alone share one."""
     numbers = {
         "R": problem.r,
@@ -48,12 +48,12 @@ def source(problem: ConvolutionProblem, cut: PairedWeightGradient) -> str:
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "registers")]
     declared = declarations(Specification("spec", (), parameters=parameters))
-    texts = [kernel_text(name) for name in ("paired_weight_gradient.cu", fold_quadruples.TEXT)]
+    texts = [kernel_text(name) for name in ("depthwise_weight_gradient.cu", fold_quadruples.TEXT)]
     return "\n".join([*includes, declared, half, "using namespace tapestry;", *texts])
 
 
 def launches(
-    problem: ConvolutionProblem, cut: PairedWeightGradient, x: View, dy: View, workspace: int, out: int
+    problem: ConvolutionProblem, cut: DepthwiseWeightGradient, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, Launch]:
     """The launch that leaves the sums of every split, and the one that adds them into `out`."""
     maps = [tensor_map(_rows_outermost(view), box, cut.channels) for view, box in zip((x, dy), boxes(cut), strict=True)]
@@ -68,6 +68,6 @@ def launches(
 
 
 def _rows_outermost(view: View) -> View:
-    """The tensor with images within rows, so that the same row of all images of a box lies together in shared memory."""
+    """The tensor with images within rows, so that a row of all images of a box lies together in shared memory."""
     (n, h, w, c), (image, row, column) = view.shape, view.strides
     return View(view.pointer, (h, n, w, c), (row, image, column), view.dtype)
