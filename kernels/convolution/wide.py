@@ -10,7 +10,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..cost import wide_times
+from ..cost import timed_cuts
 from ..runtime.compiler import Recipe
 from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
 from .launch import View
@@ -51,7 +51,7 @@ def sweeps(problem: ConvolutionProblem, what: Walked, chosen: Way | None) -> Cut
 def way(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Way | None:
     """Which of `ways` a pass goes, and the cut of each of its sweeps: as it was fastest, else is guessed to be."""
     found = ways(problem, what)
-    measured = wide_times.timed(problem, what) if gpu.tuned else ()
+    measured = timed_cuts.timed(problem, what) if gpu.tuned else ()
     known = ((timed.way, tuple(WideConfiguration(*cut) for cut in timed.cuts)) for timed in measured)
     legal = (chosen for chosen in known if _legal(_dealt(found, chosen), gpu, fused))
     return next(legal, None) or _guessed_way(found, gpu, fused)
@@ -86,7 +86,7 @@ def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> WideWeightGradient | 
     """The cut of a weight gradient that was fastest, else is guessed to be, or None."""
     if not takes(problem, gpu):
         return None
-    measured = wide_times.timed(problem, "weight_gradient") if gpu.tuned else ()
+    measured = timed_cuts.timed(problem, "weight_gradient") if gpu.tuned else ()
     known = (WideWeightGradient(*timed.cuts[0]) for timed in measured)
     legal = (cut for cut in known if wide_weight_gradient.legal(WideGradientCut(problem, cut), gpu.shared_per_block))
     return next(legal, None) or _guessed(problem, gpu)

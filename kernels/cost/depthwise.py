@@ -7,6 +7,7 @@ The latter's time is counted, with constants that were fitted to its times on on
 
 Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits those for
 groups of rows, one behind the other. Where it promises to be faster it is taken, on the GPU that it was measured on.
+Of a problem that was itself measured (timed_cuts.py) the fastest cut stands with its time.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from math import ceil
 
 from ..convolution.depthwise_weight_gradient_configuration import (
     DepthwiseWeightGradient,
+    computed,
     configurations,
     lag,
     lead,
+    legal,
     line,
     row_groups,
 )
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
-from . import model
+from . import model, timed_cuts
 from .gpu import Gpu, fitted
 
 
@@ -43,6 +46,7 @@ FIT = fitted(DepthwiseFit, "depthwise_weight_gradient")
 LEAST_ROWS = 5  # of a filter: with 3 x 3 it was never the faster
 CLEARLY = 0.95  # of the other kernel's seconds: guesses that differ by less tell nothing
 LOAD_WAVES = 4  # of shared memory, for sixteen bytes a lane
+EVENTS_US = 3.2  # what times between events, as the other kernels' are, have beyond those of a chain
 NORM = 1.5  # how times that partly hide behind each other add up
 
 
@@ -61,11 +65,28 @@ def predicted_s(problem: ConvolutionProblem, gpu: Gpu) -> float:
 @lru_cache(maxsize=16384)
 def _as_depthwise(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
     """The depthwise kernel's best configuration and its seconds, where it is to be taken."""
-    options = configurations(problem, gpu) if gpu.tuned and problem.r >= LEAST_ROWS else []
+    if not gpu.tuned or problem.r < LEAST_ROWS:
+        return None
+    usual = model.predicted_s(problem, "weight_gradient", gpu)
+    measured = _measured(problem, gpu)
+    found, enough = (_guessed(problem, gpu), CLEARLY * usual) if measured is None else (measured, usual)
+    return found if found is not None and found[1] < enough else None
+
+
+def _measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
+    """The fastest cut that was timed and is legal."""
+    known = timed_cuts.timed(problem, "weight_gradient") if computed(problem) else ()
+    cuts = ((DepthwiseWeightGradient(*each.cuts[0]), each.microseconds) for each in known)
+    legal_cuts = ((cut, 1e-6 * (us + EVENTS_US)) for cut, us in cuts if legal(problem, cut, gpu.shared_per_block))
+    return next(legal_cuts, None)
+
+
+def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
+    options = configurations(problem, gpu)
     if not options:
         return None
     seconds, _, best = min((counted_s(problem, cut, gpu), repr(cut), cut) for cut in options)
-    return (best, seconds) if seconds < CLEARLY * model.predicted_s(problem, "weight_gradient", gpu) else None
+    return best, seconds
 
 
 def counted_s(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, gpu: Gpu) -> float:

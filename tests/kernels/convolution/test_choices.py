@@ -124,7 +124,7 @@ _read = Path.read_bytes
 
 
 def _one_byte_more(path: Path) -> bytes:
-    return _read(path) + b" " * (path.name == "wide.json")
+    return _read(path) + b" " * (path.name == "cuts.json")
 
 
 @pytest.mark.parametrize("otherwise", [_other_gpu, _other_problem, _other_version])

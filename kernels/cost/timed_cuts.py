@@ -1,6 +1,7 @@
-"""What was measured of groups of any width: of a problem that was, the fastest cut decides in the place of the guess.
+"""What was measured of groups of any width and of depthwise weight gradients: the fastest cut of a problem that was
+decides in the place of the guess.
 
-`data/wide.json` holds the GPU, the date, and for each problem and pass some cuts with their times in a chain of
+`data/cuts.json` holds the GPU, the dates, and for each problem and pass some cuts with their times in a chain of
 launches. A cut of forward and input gradient is a way of computing it (wide_sweep.py) with one for each of its sweeps.
 """
 
@@ -35,7 +36,7 @@ def timed(problem: ConvolutionProblem, what: What) -> Sequence[Timed]:
 
 @cache
 def _table() -> dict[tuple[ConvolutionProblem, What], tuple[Timed, ...]]:
-    document = json.loads(files(__package__).joinpath("data/wide.json").read_text(encoding="utf-8"))
+    document = json.loads(files(__package__).joinpath("data/cuts.json").read_text(encoding="utf-8"))
     return {(_problem(entry["problem"]), entry["pass"]): _timed(entry["rows"]) for entry in document["measured"]}
 
 
