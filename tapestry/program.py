@@ -120,8 +120,11 @@ class Operation:
 
     @cached_property
     def read_in_place(self) -> tuple[int, ...]:
-        """The operands, by number, of which each point reads only the element that it writes; none of those of a fold,
-        whose points share a result.
+        """The operands, by number, of which each point reads only the element that it writes: the result may take
+        their place; none of those of a fold, whose points share a result.
+
+        y[i, j] = x[i, j] + b[j]     x: every point reads what lies where it writes
+        y[i, j] = x[i, j] + x[j, i]  not x: another point needs what this one writes over
         """
         if self.reduce_dims or self.monoid is not None or isinstance(self.body, Block):
             return ()

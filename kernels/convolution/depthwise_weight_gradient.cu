@@ -20,9 +20,9 @@ namespace {
 
 using namespace spec;
 
-constexpr int WARP = 32, DY_ROWS = 8;                                        // of a product
-constexpr int PAIRS = 4;                                                     // of channels: a warp's octet
-constexpr int CHANNELS = 8 * OCTETS, PIXEL = 2 * CHANNELS, UNIT = 8 * PIXEL; // bytes of a position; of eight
+constexpr int WARP = 32, DY_ROWS = 8;                                            // of a product
+constexpr int PAIRS = 4;                                                         // of channels: a warp's octet
+constexpr int CHANNELS = 8 * OCTETS, PIXEL = 2 * CHANNELS, UNIT = 8 * PIXEL;     // bytes of a position; of eight
 constexpr int UNITS = IMAGES * EIGHTS;
 constexpr int COMPUTE_WARPS = OCTETS * SHARES, COMPUTE_THREADS = WARP * COMPUTE_WARPS, THREADS = COMPUTE_THREADS + WARP;
 constexpr int X_ROW = (EIGHTS + 1) * UNIT, DY_ROW = EIGHTS * UNIT + UNIT / 2;    // bytes of an image's row
@@ -32,11 +32,10 @@ constexpr int DY_RING = DY_STAGES * GROUP;                                      
 constexpr int MET = R + ROWS - 1;                                                // rows of dy that ROWS of x meet
 constexpr int HALF_TURN = OCTETS == 1 ? 0 : 8 * OCTETS;                          // what half a unit changes in the swizzle
 constexpr int DY_BASE = X_STAGES * X_BYTES, BARRIER_BASE = DY_BASE + DY_STAGES * DY_BYTES;
+constexpr int ZERO_BASE = BARRIER_BASE + 16 * (X_STAGES + DY_STAGES);            // sixteen bytes of zeros
 constexpr int TAPS = R * S, SUMS_BYTES = 4 * CHANNELS * TAPS * SHARES;
 constexpr int READY = 1, SUMMED = 2;                                             // barriers of the block
-static_assert(ROWS % 2 == 0 && GROUP % ROWS == 0 && ROWS + R - 1 <= DY_ROWS && S <= 8);
-static_assert(IMAGES % 2 == 1 && DY_BYTES % 128 == 0);
-constexpr int ZERO_BASE = BARRIER_BASE + 16 * (X_STAGES + DY_STAGES);            // sixteen bytes of zeros
+static_assert(ROWS % 2 == 0 && GROUP % ROWS == 0 && MET <= DY_ROWS && S <= 8 && IMAGES % 2 == 1 && DY_BYTES % 128 == 0);
 static_assert(ZERO_BASE + 16 == SHARED_BYTES && SUMS_BYTES <= BARRIER_BASE);
 
 // The barriers of a ring: one says that a slot is full, one that it is empty.
@@ -100,7 +99,20 @@ struct Barriers {
     Slots<DY_STAGES> dy;
 };
 
-// A whole warp runs this and elects a lane to issue.
+// Asks for a group of rows, a box at (c, x, image, y), when its slot is free. A whole warp runs this and elects a lane to issue.
+template <int SLOTS>
+__device__ __forceinline__ void load_group(unsigned to, int bytes, const TensorMap& map, int c, int x, int image, int y,
+                                           const Slots<SLOTS>& slots, Ring<SLOTS>& ring) {
+    slots.empty(ring.slot).wait(ring.parity ^ 1u);
+    if (elected()) {
+        const Barrier full = slots.full(ring.slot);
+        full.arrive_expecting(bytes);
+        load_box(to + ring.slot * bytes, map, c, x, image, y, full);
+    }
+    __syncwarp();
+    ring.advance();
+}
+
 __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Pass& pass, const Barriers& barriers, unsigned shared) {
     const Stretch stretch(pass);
     const int channel = CHANNELS * static_cast<int>(blockIdx.x);
@@ -110,27 +122,11 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Pass& p
         const Run run(pass, position, stretch.end);
         position += run.groups;
         for (int k = -pass.lead; k < run.groups + pass.lag; ++k) {
-            if (k + pass.lead < run.groups) {
-                barriers.dy.empty(dy_ring.slot).wait(dy_ring.parity ^ 1u);
-                if (elected()) {
-                    const Barrier full = barriers.dy.full(dy_ring.slot);
-                    full.arrive_expecting(DY_BYTES);
-                    load_box(shared + DY_BASE + dy_ring.slot * DY_BYTES, dy, channel, run.column, run.image,
-                             run.row + (k + pass.lead) * GROUP, full);
-                }
-                __syncwarp();
-                dy_ring.advance();
-            }
-            if (run.there(k)) {
-                barriers.x.empty(x_ring.slot).wait(x_ring.parity ^ 1u);
-                if (elected()) {
-                    const Barrier full = barriers.x.full(x_ring.slot);
-                    full.arrive_expecting(X_BYTES);
-                    load_box(shared + x_ring.slot * X_BYTES, x, channel, run.column - pass.left, run.image, run.row + k * GROUP, full);
-                }
-                __syncwarp();
-                x_ring.advance();
-            }
+            if (k + pass.lead < run.groups)
+                load_group(shared + DY_BASE, DY_BYTES, dy, channel, run.column, run.image, run.row + (k + pass.lead) * GROUP, barriers.dy,
+                           dy_ring);
+            if (run.there(k))
+                load_group(shared, X_BYTES, x, channel, run.column - pass.left, run.image, run.row + k * GROUP, barriers.x, x_ring);
         }
     }
 }

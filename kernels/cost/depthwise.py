@@ -65,7 +65,7 @@ def predicted_s(problem: ConvolutionProblem, gpu: Gpu) -> float:
 @lru_cache(maxsize=16384)
 def _as_depthwise(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
     """The depthwise kernel's best configuration and its seconds, where it is to be taken."""
-    if not gpu.tuned or problem.r < LEAST_ROWS:
+    if not gpu.tuned or problem.r < LEAST_ROWS or not computed(problem):
         return None
     usual = model.predicted_s(problem, "weight_gradient", gpu)
     measured = _measured(problem, gpu)
@@ -75,10 +75,9 @@ def _as_depthwise(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeigh
 
 def _measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:
     """The fastest cut that was timed and is legal."""
-    known = timed_cuts.timed(problem, "weight_gradient") if computed(problem) else ()
-    cuts = ((DepthwiseWeightGradient(*each.cuts[0]), each.microseconds) for each in known)
-    legal_cuts = ((cut, 1e-6 * (us + EVENTS_US)) for cut, us in cuts if legal(problem, cut, gpu.shared_per_block))
-    return next(legal_cuts, None)
+    timed = timed_cuts.timed(problem, "weight_gradient")
+    known = ((DepthwiseWeightGradient(*each.cuts[0]), 1e-6 * (each.microseconds + EVENTS_US)) for each in timed)
+    return next((found for found in known if legal(problem, found[0], gpu.shared_per_block)), None)
 
 
 def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGradient, float] | None:

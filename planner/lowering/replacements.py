@@ -13,7 +13,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..strategy.in_place import replaceable
 from .steps import ComputeStep, MoveStep, Slot, Steps
 
 
@@ -80,7 +79,7 @@ def replacements(steps: Steps) -> Replacements:
 
 def _exchanged(step: ComputeStep) -> list[Slot]:
     """The slots of which a task reads only the elements that it writes, where an element is the same bytes in both."""
-    return [step.reads[k] for k in replaceable(step.op) if _alike(step.reads[k], step.write)]
+    return [step.reads[k] for k in step.op.read_in_place if _alike(step.reads[k], step.write)]
 
 
 def _alike(slot: Slot, other: Slot) -> bool:

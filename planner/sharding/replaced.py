@@ -8,7 +8,6 @@ other, or what comes after the last use of the old one. The lowering looks for t
 from __future__ import annotations
 
 from ...program import Operation, Program
-from ..strategy.in_place import replaceable
 
 
 def replaced(program: Program) -> dict[str, str]:
@@ -37,7 +36,7 @@ def replaced(program: Program) -> dict[str, str]:
 
 def _exchanged(op: Operation, program: Program) -> list[str]:
     """Operands of which an operation reads only the element that it writes, of its result's dtype and shape."""
-    return [op.operands[k] for k in replaceable(op) if _alike(op.operands[k], op.output, program)]
+    return [op.operands[k] for k in op.read_in_place if _alike(op.operands[k], op.output, program)]
 
 
 def _alike(name: str, other: str, program: Program) -> bool:

@@ -120,10 +120,13 @@ def depthwise(extent: int, channels: int, size: int, **more: Any) -> Convolution
 
 @pytest.mark.parametrize("problem", [depthwise(56, 96, 7, dtype="bf16"), depthwise(14, 384, 7), depthwise(28, 240, 5)])
 def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
+    """Of cuts with as many rows of x a product."""
     options = configurations(problem, tuned_gpu())
-    tightest = max(options, key=lambda cut: (cut.threads * cut.residents, cut.rows, cut.images))
-    made = compile_source(weight_gradient.source(problem, tightest), name=depthwise_weight_gradient.NAME)
-    assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
+    for rows in {cut.rows for cut in options}:
+        most = (cut for cut in options if cut.rows == rows)
+        tightest = max(most, key=lambda cut: (cut.threads * cut.residents, cut.images))
+        made = compile_source(weight_gradient.source(problem, tightest), name=depthwise_weight_gradient.NAME)
+        assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
 
 
 def test_what_is_packed_is_as_large_as_the_parameters() -> None:
