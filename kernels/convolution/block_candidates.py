@@ -13,15 +13,17 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .candidates import CLOCKS_PER_NS, memory_ns, walked
-from .configuration import BARRIER_BYTES, PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal
+from .configuration import BARRIER_BYTES, LANES, PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal
 from .problem import ConvolutionProblem
 
 # Rows that are summed up together, by pairs of channels a warp: more take more registers than they spare time.
 LEAVING = {4: (4, 5), 2: (5, 6, 7, 8)}
 IDLE = 0.2  # of the output rows that are summed up, or of the channels, at most, beyond what there is
 WARPS, LEAST_TAPS = 8, 4
-MOST_STAGES = 24
-AHEAD = 48 << 10  # bytes of rows in one multiprocessor's ring beside those that a block meets
+MOST_STAGES = LANES
+# Bytes of rows in one multiprocessor's ring beside those that a block meets, by pairs of channels a warp.
+AHEAD = {4: 32 << 10, 2: 80 << 10}
+FEW_STEPS = 2  # of four columns: with more of them four pairs of two rows take too many registers
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,8 @@ class BlockFit:
     start_ns: float
     memory: float
     block_clocks: float
-    row_clocks: float
+    group_clocks: float
     product_share: float
-    stage_clocks: float
     product_clocks: float
 
 
@@ -58,9 +59,21 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
         images = max(1, PAIRED_UNITS * WARPS * 2 * pairs // channels // units)
         for leaving in LEAVING[pairs]:
             shape = ForwardConfiguration(channels, images, units, 1, pairs=pairs, leaving=leaving, filter="staged")
+            shape = replace(shape, together=_together(problem, shape))
             idle = ceil(problem.p / leaving) * leaving / problem.p - 1
             if idle <= IDLE and images < 2 * problem.n and shape.warps == WARPS:
                 yield shape
+
+
+def _together(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+    """Rows that are loaded at once: one where an image has fewer than a block meets, or registers are scarce."""
+    enough = cut.pairs == 2 or column_steps(problem) <= FEW_STEPS
+    return 2 if enough and problem.h >= _met(problem, cut) else 1
+
+
+def _met(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+    """Input rows that a block of output rows meets."""
+    return (cut.leaving - 1) * problem.stride[0] + (problem.r - 1) * problem.dilation[0] + 1
 
 
 def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> ForwardConfiguration | None:
@@ -68,8 +81,8 @@ def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int)
     taken = footprint(problem, replace(cut, stages=0))
     row = ceil(taken.row_bytes / 1024) * 1024
     most = min(MOST_STAGES, (shared - taken.shared) // (row + 2 * BARRIER_BYTES))
-    met = min((cut.leaving - 1) * problem.stride[0] + (problem.r - 1) * problem.dilation[0] + 1, problem.h)
-    return replace(cut, stages=min(most, met + max(2, AHEAD // row))) if met <= most else None
+    met = min(_met(problem, cut), problem.h)
+    return replace(cut, stages=min(most, met + max(2, AHEAD[cut.pairs] // row))) if met <= most else None
 
 
 def _chunked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Iterator[ForwardConfiguration]:
@@ -86,11 +99,10 @@ def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> f
     line = ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.units)) * problem.p
     turns = ceil(ceil(line / cut.chunk) * ceil(problem.c / cut.channels) / walk.blocks)
     images = turns * min(cut.chunk, line) / problem.p
-    blocks = image_blocks(problem, cut.leaving)
-    met, taps = (sum(counts) for counts in zip(*blocks, strict=True))
+    blocks = image_blocks(problem, cut.leaving, cut.together)
+    groups, taps = (sum(counts) for counts in zip(*blocks, strict=True))
     products = taps * cut.tiles * cut.pairs * column_steps(problem) / 2
-    chain = BLOCKS.block_clocks * len(blocks) + BLOCKS.row_clocks * met + BLOCKS.product_share * products
-    chain += BLOCKS.stage_clocks * problem.p * cut.tiles * cut.pairs
+    chain = BLOCKS.block_clocks * len(blocks) + BLOCKS.group_clocks * groups + BLOCKS.product_share * products
     work = BLOCKS.product_clocks * products * cut.warps / 4
     memory = BLOCKS.memory * memory_ns(problem, cut, sms, walk.blocks) * problem.stride[0] * problem.p
     fourth = memory**4 + (chain / CLOCKS_PER_NS) ** 4 + (work / CLOCKS_PER_NS) ** 4
@@ -99,13 +111,14 @@ def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> f
 
 
 @lru_cache(maxsize=4096)
-def image_blocks(problem: ConvolutionProblem, leaving: int) -> tuple[tuple[int, int], ...]:
-    """Of each block of `leaving` output rows of an image: input rows that it meets, and how often one meets a tap."""
+def image_blocks(problem: ConvolutionProblem, leaving: int, together: int) -> tuple[tuple[int, int], ...]:
+    """Of each block of `leaving` output rows of an image: groups of input rows, and how often a row meets a tap."""
     span, found = (problem.r - 1) * problem.dilation[0] + 1, []
     for first in range(0, problem.p, leaving):
         base = first * problem.stride[0] - problem.padding[0]
         reach = (min(leaving, problem.p - first) - 1) * problem.stride[0] + span
         met = range(max(base, 0), min(base + reach, problem.h))
+        groups = {(row - base) // together for row in met}
         steps = [row - base - p * problem.stride[0] for row in met for p in range(leaving)]
-        found.append((len(met), sum(0 <= step < span and step % problem.dilation[0] == 0 for step in steps)))
+        found.append((len(groups), sum(0 <= step < span and step % problem.dilation[0] == 0 for step in steps)))
     return tuple(found)

@@ -14,7 +14,7 @@ from ..cost.gpu import tuned_gpu
 from .problem import ConvolutionProblem
 
 KIB = 1024
-SERVICE_WARPS, WARPGROUP = 2, 4
+SERVICE_WARPS, WARPGROUP, LANES = 2, 4, 32
 LEFT_REGISTERS = 56  # of loader and storer where they leave some
 MAX_BOX = 256  # elements in one direction of a box
 MAX_THREADS = 1024
@@ -49,7 +49,7 @@ class ForwardConfiguration:
     With `pairs` a warp computes 2 or 4 pairs of neighbouring channels in groups of one or two (forward_pairs.cu), and a
     tile is eight units; `octets` is 1. Where more than one output row is `leaving` at a time, those are summed up
     together over input rows that stay in the ring (forward_blocks.cu), instead of every input row into all output rows
-    it meets.
+    it meets; there one or two input rows are loaded `together`.
     """
 
     channels: int = 64
@@ -67,6 +67,7 @@ class ForwardConfiguration:
     filter: Filter = "registers"
     pairs: int = 0
     leaving: int = 1
+    together: int = 1
 
     @property
     def tile_units(self) -> Number:
@@ -148,11 +149,12 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     cells = prod(problem.cell)
     if in_pairs(cut):
-        steps = column_steps(problem)
+        steps, loaded = column_steps(problem), column_steps(problem) + problem.stride[1]
         rows = pick(cut.leaving > 1, cut.leaving, open_rows(problem))
         sums, weights = rows * cut.tiles * cut.pairs * 4, cut.pairs * problem.r * steps
+        addresses, more = 2 * cut.tiles * (1 + min(2, steps)), (cut.together - 1) * loaded * cut.pairs
         room = pick(cut.leaving > 1, BLOCK_ROOM, PAIRED_ROOM + LATE_ROOM * cut.tiles * cut.late)
-        return sums + weights + 2 * steps * cut.pairs + 2 * cut.tiles * (1 + min(2, steps)) + room
+        return sums + weights + 2 * steps * cut.pairs + more + addresses + room
     accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4 * cells
     tiles, group = pick(cut.images == 1, 1, cut.tiles), group_block(problem)
     # In shared memory: the fragments of one tap and the next, a row's matrices under one column of the window.
@@ -187,7 +189,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
         & pick(cut.late, cut.filter != "shared", True)
         & ((cut.pairs == 0) | pairable(problem))
-        & ((cut.leaving == 1) | _in_blocks(problem, cut))
+        & pick(cut.leaving == 1, cut.together == 1, _in_blocks(problem, cut))
         & (larger(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX)
         & (taken.threads <= MAX_THREADS)
         & (taken.threads * cut.blocks <= THREADS_PER_SM)
@@ -206,7 +208,8 @@ def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number
     span = (problem.r - 1) * problem.dilation[0] + 1
     met = (cut.leaving - 1) * problem.stride[0] + span
     held = (smaller(met, problem.h) <= cut.stages) & (problem.stride[0] <= span)
-    return (cut.pairs > 0) & pick(cut.late, False, True) & (cut.stage_rows == 1) & held
+    each = (cut.stages <= LANES) & (cut.together <= 2)  # a lane hands back a slot
+    return (cut.pairs > 0) & pick(cut.late, False, True) & (cut.stage_rows == 1) & held & each
 
 
 def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:

@@ -51,6 +51,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "BLOCKS": cut.blocks,
         "LATE": int(cut.late),
         "LEAVING": cut.leaving,
+        "TOGETHER": cut.together,
         "LATE_ROWS": int(cut.late and not cut.pairs),
         "TAKEN_REGISTERS": taken_registers(cut) if trades(problem, cut) else 0,
         "LEFT_REGISTERS": LEFT_REGISTERS,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..dimensions.specification import Compound, Dimension, Extent, Fold, Module, Parameter, Specification, Tensor
-from .configuration import QUAD, ForwardConfiguration, column_steps, footprint, group_block
+from .configuration import LANES, QUAD, ForwardConfiguration, column_steps, footprint, group_block
 from .problem import ConvolutionProblem
 
 WHOLE = (
@@ -20,7 +20,6 @@ WHOLE = (
     *("Outer", "StoredY", "StoredX", "Inner", "OctetPart"),
 )
 OF_FILTER = ("Fragment", "TapStep")
-LANES = 32
 
 
 def specification(
@@ -34,19 +33,20 @@ def specification(
     if cut.pairs:
         counts |= {"CHANNEL_PAIRS": cut.pairs, "COLUMN_STEPS": column_steps(problem)}
     filter_tile = _filter_tile(cut, octets, parameters)
+    in_tile = "TileUnit" if cut.pairs else "TileHalf"
     return Specification(
         "spec",
         dims=(
             *map(Dimension, (*WHOLE, *OF_FILTER)),
             *(Fold("P", "Row", rows), Module("RowParity", "Row", rows)),
             *(Fold("Q", "Column", columns), Module("ColumnParity", "Column", columns)),
-            *(Fold("Q8", "Q", 8), Module("Q8m", "Q", 8)),
+            *(Fold("Q8", "Q", 8), Module("Q8m", "Q", 8), Module("QuadColumn", "Q", QUAD)),
             *(Fold("C8", "C", 8), Fold("K8", "K", 8), Fold("K8Block", "K8", cut.octets)),
             *(Fold("Pair", "Step", 2), Module("PairHalf", "Step", 2), Module("PieceHalf", "Piece", 2)),
             *(Fold("Outer8", "Outer", 8), Module("Outer8m", "Outer", 8), Fold("Inner8", "Inner", 8)),
             *(Fold("TapPair", "TapStep", 2), Module("TapPairHalf", "TapStep", 2)),
             *(Module("FragmentHalf", "Fragment", 2),),
-            *(Fold("Tile", "Unit", cut.tile_units), Module("TileHalf", "Unit", cut.tile_units)),
+            *(Fold("Tile", "Unit", cut.tile_units), Module(in_tile, "Unit", cut.tile_units)),
             Fold("TileBlock", "Tile", cut.tiles),
         ),
         tensors=(
@@ -87,10 +87,10 @@ def _filter_places(cut: ForwardConfiguration, octets: int, tile: tuple[Extent, .
 def _lanes(cut: ForwardConfiguration) -> tuple[Compound, ...]:
     """The four 8 x 8 matrices of an ldmatrix (two steps x two units) and of an stmatrix (two pieces x two units).
 
-    Of pairs of channels: the position that a lane has of half a tile.
+    Of pairs of channels: the unit of a tile and the column of a quad that a lane has.
     """
     if cut.pairs:
-        return (Compound("PlaceRow", (Extent("TileHalf", cut.tile_units // 2), Extent("Q8m", 8)), LANES),)
+        return (Compound("PlaceRow", (Extent("TileUnit", cut.tile_units), Extent("QuadColumn", QUAD)), LANES),)
     rows = (Extent("TileHalf", 2), Extent("Q8m", 8))
     read = Compound("MatrixRow", (Extent("PairHalf", 2), *rows), LANES)
     return read, Compound("StoredRow", (Extent("PieceHalf", 2), *rows), LANES)

@@ -6,39 +6,49 @@
 // band: 7 of 10 columns for 7 taps, and half of the channels' products, are of use.
 //
 // No matrix is moved for it. Which place of the depth is which column is for us to say, so that lane (g, t) loads column
-// 4 step + t of quad g: two or four pairs of channels as one word of shared memory, each of another product. Its sums are those
-// of column t of quad g, and leave as one word again. Eight lanes meet eight neighbouring positions, that is all banks.
+// 4 step + t of a quad: two or four pairs of channels as one word of shared memory, each of another product. Its sums are those
+// of column t, and leave as one word again.
+//
+// Rows g and g + 8 of a product are the two quads of one unit, so that what both meet is loaded once: one after the other, where
+// g is even. Where it is odd they stand, and are loaded, the other way round: so eight lanes meet eight neighbouring positions,
+// that is all banks.
 
 namespace {
 
-using spec::C8, spec::Image, spec::K8Block, spec::OctetPart, spec::Q8, spec::Q8m, spec::TileBlock, spec::TileHalf, spec::X;
+using spec::C8, spec::Image, spec::K8Block, spec::OctetPart, spec::Q8, spec::QuadColumn, spec::TileBlock, spec::TileUnit, spec::X;
 
 constexpr int CHANNEL_PAIRS = spec::CHANNEL_PAIRS, COLUMN_STEPS = spec::COLUMN_STEPS;
-constexpr int QUAD = 4, HALVES = 2;                        // columns; of a tile's quads, eight each
-constexpr int PERIOD_STEPS = COLUMN_STEPS < 2 ? 1 : 2;     // steps after which the swizzle repeats
+constexpr int QUAD = 4, QUADS = 2;                         // columns; quads of a unit
+constexpr int LOADED = spec::STRIDE_X + COLUMN_STEPS;      // steps of four columns that the quads of a unit meet
+constexpr int SWAPPED = LOADED / 2 * 2;                    // of those: every other lane group loads them in another order
+constexpr int PERIOD_STEPS = 2;                            // steps after which the swizzle repeats
 constexpr bool RAGGED = spec::UNITS % (8 * spec::TILES) != 0;
 constexpr int SPARE_BYTES = RAGGED ? 8 * spec::CHANNELS * 2 : 0;    // where units beyond the last one are staged
 
 using Words = unsigned[CHANNEL_PAIRS];    // of a position: what a lane moves at once
 
-// The unit of eight columns that a lane has in a half of a tile.
-__device__ __forceinline__ Unit unit_of(unsigned lane, Tile tile, int half) {
-    return unfold(tile, spec::PlaceRow(lane).get<TileHalf>() + 4 * half);
-}
+// The unit of eight columns that a lane has in a tile.
+__device__ __forceinline__ Unit unit_of(unsigned lane, Tile tile) { return unfold(tile, spec::PlaceRow(lane).get<TileUnit>()); }
 
-// The octet that a lane loads for a step. Beyond the last unit the last one is read again: what comes of it is not used.
-__device__ __forceinline__ auto input_place(unsigned lane, Tile tile, int half, int step, C8 group) {
-    const spec::UnitPlace at(min(unit_of(lane, tile, half), Unit(spec::UNITS - 1)).get());
-    const int q = unfold(at.get<Q8>(), spec::PlaceRow(lane).get<Q8m>()).get();
-    const X x((q / QUAD * spec::STRIDE_X + step) * QUAD + q % QUAD);
+// Whether its quads stand the other way round.
+__device__ __forceinline__ bool turned(unsigned lane) { return spec::PlaceRow(lane).get<TileUnit>().get() % 2 != 0; }
+
+// Where a lane that is turned has what others have in place `i` of the loaded steps.
+constexpr int turned_step(int i) { return i < SWAPPED ? i ^ 1 : i; }
+
+// The octet that a lane loads of a step. Beyond the last unit the last one is read again: what comes of it is not used.
+__device__ __forceinline__ auto input_place(unsigned lane, Tile tile, int step, C8 group) {
+    const spec::UnitPlace at(min(unit_of(lane, tile), Unit(spec::UNITS - 1)).get());
+    const X x((at.get<Q8>().get() * QUADS * spec::STRIDE_X + step) * QUAD + spec::PlaceRow(lane).get<QuadColumn>().get());
     return spec::InputRow(0u)[coord(at.get<Image>(), x, group)].settle();
 }
-using InputPlace = decltype(input_place(0u, Tile(), 0, 0, C8()));
+using InputPlace = decltype(input_place(0u, Tile(), 0, C8()));
 
 // The octet that a lane stores. Beyond the last unit all write into one unit's room behind the box.
-__device__ __forceinline__ auto output_place(unsigned lane, Tile tile, int half, K8 octet) {
-    const spec::UnitPlace at(min(unit_of(lane, tile, half), Unit(spec::UNITS)).get());
-    const Column column(unfold(at.get<Q8>(), spec::PlaceRow(lane).get<Q8m>()));
+__device__ __forceinline__ auto output_place(unsigned lane, Tile tile, int quad, K8 octet) {
+    const spec::UnitPlace at(min(unit_of(lane, tile), Unit(spec::UNITS)).get());
+    const int in_unit = (quad ^ int(turned(lane))) * QUAD + spec::PlaceRow(lane).get<QuadColumn>().get();
+    const Column column(at.get<Q8>().get() * QUADS * QUAD + in_unit);
     return spec::OutputRow(0u)[coord(at.get<Image>(), RowParity(0), column, octet)].settle();
 }
 using OutputPlace = decltype(output_place(0u, Tile(), 0, K8()));
@@ -91,7 +101,7 @@ struct Affine {
 
 // Where a warp stages its sums.
 struct OutputPlaces {
-    OutputPlace place[spec::TILES][HALVES];
+    OutputPlace place[spec::TILES][QUADS];
     unsigned part;    // bytes from an octet to the warp's channels
 };
 
@@ -102,7 +112,8 @@ struct Place {
     OctetPart own;   // of the octet
     Tile tile;       // first tile
     unsigned zero;   // 0, which only the launch knows
-    InputPlace rows[spec::TILES][HALVES][PERIOD_STEPS];
+    bool other;      // its quads stand the other way round
+    InputPlace rows[spec::TILES][PERIOD_STEPS + LOADED - SWAPPED];    // of a period, and of the last step
 
     __device__ explicit Place(int warp) {
         const spec::WarpPlace at(warp);
@@ -111,19 +122,21 @@ struct Place {
         own = at.get<OctetPart>();
         tile = Tile(at.get<TileBlock>());
         zero = blockDim.y - 1;
+        other = turned(lane);
 #pragma unroll
-        for (int t = 0; t < spec::TILES; ++t)
+        for (int t = 0; t < spec::TILES; ++t) {
 #pragma unroll
-            for (int half = 0; half < HALVES; ++half)
-#pragma unroll
-                for (int step = 0; step < PERIOD_STEPS; ++step)
-                    rows[t][half][step] = input_place(lane, tile + t, half, step, cast<C8>(octet));
+            for (int step = 0; step < PERIOD_STEPS; ++step)
+                rows[t][step] = input_place(lane, tile + t, step ^ int(other), cast<C8>(octet));
+            if constexpr (LOADED > SWAPPED) rows[t][PERIOD_STEPS] = input_place(lane, tile + t, SWAPPED, cast<C8>(octet));
+        }
     }
 
     __device__ int part() const { return own.get() * 2 * CHANNEL_PAIRS; }
     __device__ K first_channel() const { return K(octet) + part(); }
-    __device__ unsigned row(int t, int half, int step) const {
-        return rows[t][half][step % 2][Fold<X, 8>(step / 2)].address();
+    __device__ unsigned row(int t, int step) const {
+        if (step >= SWAPPED) return rows[t][PERIOD_STEPS].address();
+        return rows[t][step % PERIOD_STEPS][Fold<X, 8>(step / PERIOD_STEPS)].address();
     }
     __device__ OutputPlaces out() const {
         OutputPlaces to;
@@ -131,7 +144,7 @@ struct Place {
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t)
 #pragma unroll
-            for (int half = 0; half < HALVES; ++half) to.place[t][half] = output_place(lane, tile + t, half, octet);
+            for (int quad = 0; quad < QUADS; ++quad) to.place[t][quad] = output_place(lane, tile + t, quad, octet);
         return to;
     }
 };
@@ -192,13 +205,11 @@ __device__ __forceinline__ void take(Filter& filter, const Weights& weights, int
 
 // What a tile's products read of an input row.
 struct Read {
-    Words part[COLUMN_STEPS][HALVES];
+    Words part[LOADED];
 
     __device__ __forceinline__ void load(const Place& place, int t, unsigned row) {
 #pragma unroll
-        for (int step = 0; step < COLUMN_STEPS; ++step)
-#pragma unroll
-            for (int half = 0; half < HALVES; ++half) load_words(part[step][half], row + place.row(t, half, step));
+        for (int step = 0; step < LOADED; ++step) load_words(part[step], row + place.row(t, step));
     }
 };
 
@@ -208,14 +219,20 @@ struct Read {
 struct Left {
     unsigned part[CHANNEL_PAIRS][(COLUMN_STEPS + 1) / 2][4];
 
-    __device__ __forceinline__ Left(const Read& read, unsigned zero) {
+    __device__ __forceinline__ Left(const Read& read, const Place& place) {
 #pragma unroll
         for (int step = 0; step < COLUMN_STEPS; ++step)
 #pragma unroll
-            for (int half = 0; half < HALVES; ++half)
+            for (int quad = 0; quad < QUADS; ++quad)
 #pragma unroll
-                for (int pair = 0; pair < CHANNEL_PAIRS; ++pair)
-                    part[pair][step / 2][step % 2 * 2 + half] = read.part[step][half][pair] ^ zero;
+                for (int pair = 0; pair < CHANNEL_PAIRS; ++pair) {
+                    const int usual = quad * spec::STRIDE_X + step, turned = turned_step((QUADS - 1 - quad) * spec::STRIDE_X + step);
+                    unsigned& to = part[pair][step / 2][step % 2 * 2 + quad];
+                    if (usual == turned)
+                        to = read.part[usual][pair] ^ place.zero;
+                    else
+                        to = place.other ? read.part[turned][pair] : read.part[usual][pair];
+                }
     }
 };
 
@@ -240,13 +257,13 @@ __device__ __forceinline__ void multiply_steps(Accumulators& sums, const Filter&
 // -- rows that leave ---------------------------------------------------------------------------------------------------
 
 // Rounds the sums of one position, and stages them.
-__device__ __forceinline__ void stage_position(const Accumulators& sums, const Affine& affine, unsigned to, int t, int half) {
+__device__ __forceinline__ void stage_position(const Accumulators& sums, const Affine& affine, unsigned to, int t, int quad) {
     Words packed, residual = {};
     if constexpr (spec::RESIDUAL) load_words(residual, to);
 #pragma unroll
     for (int pair = 0; pair < CHANNEL_PAIRS; ++pair) {
         const float(&sum)[4] = sums.sum[0][t * CHANNEL_PAIRS + pair];
-        float low = affine(pair, 0, sum[2 * half]), high = affine(pair, 1, sum[2 * half + 1]);
+        float low = affine(pair, 0, sum[2 * quad]), high = affine(pair, 1, sum[2 * quad + 1]);
         if constexpr (spec::RESIDUAL) low += low_half<spec::Half>(residual[pair]), high += high_half<spec::Half>(residual[pair]);
         packed[pair] = spec::Half::pack(activate<spec::ACTIVATION>(low), activate<spec::ACTIVATION>(high));
     }
@@ -257,8 +274,8 @@ __device__ __forceinline__ void stage_row(const Accumulators& sums, const Affine
 #pragma unroll
     for (int t = 0; t < spec::TILES; ++t)
 #pragma unroll
-        for (int half = 0; half < HALVES; ++half)
-            stage_position(sums, affine, to.place[t][half].in_tile(base + to.part).address(), t, half);
+        for (int quad = 0; quad < QUADS; ++quad)
+            stage_position(sums, affine, to.place[t][quad].in_tile(base + to.part).address(), t, quad);
 }
 
 }  // namespace

@@ -62,12 +62,12 @@ template <int PHASE>
 __device__ __forceinline__ unsigned add_row(Accumulators (&open)[OPEN], const Filter& filter, const Place& place, const Reach&,
                                             unsigned row, const FirstMatrices& first) {
     if constexpr (!adds(PHASE)) return 0;
-    if constexpr (LATE > 0) multiply<PHASE>(open, filter, Left(first, place.zero), 0);
+    if constexpr (LATE > 0) multiply<PHASE>(open, filter, Left(first, place), 0);
 #pragma unroll
     for (int t = LATE; t < spec::TILES; ++t) {
         Read read;
         read.load(place, t, row + 2 * place.part());
-        multiply<PHASE>(open, filter, Left(read, place.zero), t);
+        multiply<PHASE>(open, filter, Left(read, place), t);
     }
     return witness<PHASE>(open);
 }

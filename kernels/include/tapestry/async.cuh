@@ -222,6 +222,14 @@ struct Ring {
             parity ^= 1u;
         }
     }
+    // By at most a whole round.
+    __device__ void advance(unsigned count) {
+        slot += count;
+        if (slot >= Slots) {
+            slot -= Slots;
+            parity ^= 1u;
+        }
+    }
 };
 
 }  // namespace tapestry

@@ -50,10 +50,10 @@ class Kind(emulated.Kind[Cut]):
 def cut(
     channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1,
     chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers", late: bool = False, pairs: int = 0,
-    leaving: int = 1, outs: int = 2,
+    leaving: int = 1, outs: int = 2, together: int = 1,
 ) -> Cut:  # fmt: skip
     sizes = (channels, images, units, tiles, octets, stages)
-    staged = {"stage_rows": rows, "out_stages": outs, "leaving": leaving}
+    staged = {"stage_rows": rows, "out_stages": outs, "leaving": leaving, "together": together}
     return Cut(*sizes, chunk=chunk, filter=kept, late=late, pairs=pairs, **staged)
 
 
@@ -78,10 +78,11 @@ PAIRED = [
 # is brought by all.
 BLOCKED = [
     Kind(cut(16, 2, 3, 1, stages=9, kept="staged", pairs=4, leaving=3), 7, 7, width=1, fused=True, activation="relu"),
-    Kind(cut(32, 1, 9, 2, stages=4, chunk=3, pairs=2, leaving=2), 3, 5, width=1, dtype="bf16"),
+    Kind(cut(32, 1, 9, 2, stages=4, chunk=3, pairs=2, leaving=2, together=2), 3, 5, width=1, dtype="bf16"),
     Kind(cut(8, 3, 1, 1, stages=8, kept="staged", pairs=2, leaving=4, outs=1), 5, 2, width=2, dtype="bf16"),
+    Kind(cut(8, 2, 1, 1, stages=9, chunk=7, kept="staged", pairs=4, leaving=3, together=2), 7, 7, width=1, fused=True),
     Kind(cut(16, 1, 2, 1, stages=8, kept="staged", pairs=4, leaving=3), 3, 3, width=1, stride=(2, 2)),
-    Kind(cut(16, 1, 2, 1, stages=9, pairs=4, leaving=3), 4, 4, width=2, stride=(1, 2), dilation=(2, 1), fused=True),
+    Kind(cut(16, 1, 2, 1, stages=9, pairs=4, leaving=3, together=2), 4, 4, width=2, stride=(1, 2), dilation=(2, 1)),
 ]
 # The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [
@@ -116,7 +117,7 @@ BACK = [
     Kind(cut(16, 2, 2, 1, late=True, pairs=2), 5, 3, width=1),
     Kind(cut(16, 1, 3, 1, pairs=4), 3, 5, width=2, dilation=(1, 2), dtype="bf16"),
     Kind(cut(16, 2, 2, 1, stages=8, kept="staged", pairs=4, leaving=2), 5, 3, width=1),
-    Kind(cut(16, 1, 3, 1, stages=7, kept="staged", pairs=2, leaving=3), 3, 5, width=2, dtype="bf16"),
+    Kind(cut(16, 1, 3, 1, stages=7, kept="staged", pairs=2, leaving=3, together=2), 3, 5, width=2, dtype="bf16"),
 ]
 
 

@@ -58,7 +58,7 @@ def test_small_layers_and_other_gpus_keep_the_kernels_of_octets() -> None:
 
 BLOCKS = [
     ForwardConfiguration(64, 2, 4, 1, stages=14, pairs=4, leaving=4, filter="staged"),
-    ForwardConfiguration(32, 2, 4, 1, stages=20, pairs=2, leaving=7, filter="staged"),
+    ForwardConfiguration(32, 2, 4, 1, stages=20, pairs=2, leaving=7, together=2, filter="staged"),
 ]
 
 
@@ -72,10 +72,25 @@ def test_blocks_of_rows_hold_what_they_meet_in_the_ring(cut: ForwardConfiguratio
     assert not legal(layer(1, stride=2), replace(cut, leaving=2), shared)  # every second row would not be met
 
 
-@pytest.mark.parametrize(("leaving", "wanted"), [(4, ((7, 22), (6, 18))), (7, ((7, 37),))])
-def test_blocks_of_rows_meet_the_rows_there_are(leaving: int, wanted: tuple[tuple[int, int], ...]) -> None:
-    """Of an image of seven rows the first block of four meets all; rows beyond the last are added to as well."""
-    assert block_candidates.image_blocks(layer(7, 7), leaving) == wanted
+@pytest.mark.parametrize(
+    ("leaving", "together", "wanted"),
+    [(4, 1, ((7, 22), (6, 18))), (7, 1, ((7, 37),)), (4, 2, ((4, 22), (3, 18))), (7, 2, ((4, 37),))],
+)
+def test_blocks_of_rows_meet_the_rows_there_are(
+    leaving: int, together: int, wanted: tuple[tuple[int, int], ...]
+) -> None:
+    """Of an image of seven rows the first block of four meets all; rows beyond the last are added to as well.
+
+    Padding is three rows: two that are loaded together are the third of it and the first of the image.
+    """
+    assert block_candidates.image_blocks(layer(7, 7), leaving, together) == wanted
+
+
+def test_rows_are_loaded_together_where_an_image_has_enough() -> None:
+    """Two are more than the registers of four pairs of channels hold, with as many columns as 7 x 7 asks for."""
+    for problem, wanted in ((layer(7), {2: 2, 4: 1}), (layer(7, 7, 768), {2: 1, 4: 1}), (layer(5), {2: 2, 4: 2})):
+        for cut in block_candidates.cuts(problem, gpu()):
+            assert cut.together == wanted[cut.pairs], (problem, cut)
 
 
 @pytest.mark.long

@@ -91,7 +91,8 @@ def test_cuts_of_pairs(problem: ConvolutionProblem, data: st.DataObject) -> None
         ForwardConfiguration,
         channels=st.sampled_from((32, 64)), images=st.integers(1, 16), units=st.integers(1, 16),
         tiles=st.integers(1, 2), stages=st.integers(2, 24), blocks=st.integers(1, 3), pairs=st.sampled_from((2, 4)),
-        leaving=st.sampled_from((1, 1, 4, 5)), filter=st.sampled_from(("registers", "staged")),
+        leaving=st.sampled_from((1, 1, 4, 5)), together=st.integers(1, 2),
+        filter=st.sampled_from(("registers", "staged")),
     )  # fmt: skip
     cuts = data.draw(st.lists(fields, min_size=1, max_size=6))
     many = columns.columns(cuts)

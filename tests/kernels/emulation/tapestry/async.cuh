@@ -111,6 +111,9 @@ struct Ring {
     void advance() {
         if (++slot == Slots) slot = 0, parity ^= 1u;
     }
+    void advance(unsigned count) {
+        for (unsigned i = 0; i < count; ++i) advance();
+    }
 };
 
 }  // namespace tapestry
