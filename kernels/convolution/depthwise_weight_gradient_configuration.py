@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import TYPE_CHECKING
 
-from .configuration import BARRIER_BYTES, MAX_BOX, RESERVED_SHARED, register_limit
+from .configuration import (
+    BARRIER_BYTES,
+    LEFT_REGISTERS,
+    MAX_BOX,
+    WARPGROUP,
+    register_limit,
+    traded_registers,
+)
 from .problem import ConvolutionProblem
+from .weight_gradient_configuration import MOST_RANKS
 
 if TYPE_CHECKING:
     from ..cost.gpu import Gpu
 
-DY_ROWS, MOST_TAPS = 8, 7  # rows of dy of a product; taps of a filter each way
-ROW_REGISTERS, REGISTER_ROOM = 26, 42  # for a row of x of a product: its sums and twice its words; beside those
-IDLE = 1.25  # channels of the blocks over channels there are, at most
-AHEAD = 48 << 10  # bytes of x, and as many of dy, that are under way in one multiprocessor
-ROWS = (2, 4)
-GROUPS = (4, 17)  # rows that arrive together: from, to
-WARPS = ((1, 16), (1, 12), (2, 8), (1, 8))  # blocks of a multiprocessor, and warps of each that compute
-MOST_STAGES = 8
-ZEROS = 16  # bytes of zeros in shared memory, for rows of dy that do not exist
+COLUMNS, DEPTH, MOST_TAPS = (7, 8), 8, 7  # of a unit; units of a product; taps of a filter each way
+QUAD = 4  # channels of a warp
+PERIOD = 8  # positions after which the copy engine's swizzle repeats, and so do banks
+LANES, UNITS_A_LANE = 4, 2  # that have the same column of as many units; of which loads meet the first ones at once
+ROW_REGISTERS, REGISTER_ROOM = 20, 56  # for a row of the filter: its sums, and one of dy; beside those
+IDLE = 1.25  # channels, or units of a row, that blocks have room for over those there are, at most
+WARPS = 8  # of a block: of so many others each was slower
+STAGES = (3, 2)  # two groups at least are met at once; more than three were slower
 
 
 @dataclass(frozen=True)
 class DepthwiseWeightGradient:
     """What a block of threads of depthwise_weight_gradient.cu computes.
 
-    A block owns 8 * `octets` channels, `shares` warps for each octet, and one of `splits` stretches of rows of `images`
-    images (an odd number), `eights` times eight columns wide. Products have `rows` rows of x. `group` rows of x and of
-    dy arrive together; `stages` such groups of x and `dy_stages` of dy are in shared memory. `residents` blocks share a
-    multiprocessor.
+    A block owns 8 * `octets` channels, `shares` warps for each four of them, and one of `splits` stretches of rows of
+    `images` images, `units` times `unit` columns wide: eight units a warp. As many rows as the filter has arrive
+    together; `stages` such groups of x and dy are in shared memory. Splits that add `together` are a cluster of thread
+    blocks, in one launch.
     """
 
     octets: int = 4
-    shares: int = 3
+    shares: int = 1
     images: int = 1
-    eights: int = 7
-    rows: int = 2
-    group: int = 8
+    units: int = 8
+    unit: int = 7
     stages: int = 3
-    dy_stages: int = 4
-    residents: int = 1
     splits: int = 44
+    together: bool = False
 
     @property
-    def threads(self) -> int:
-        """Of a block: those that compute, and a warp that loads."""
-        return 32 * (self.octets * self.shares + 1)
+    def warps(self) -> int:
+        """Of a block: those that compute."""
+        return 2 * self.octets * self.shares
 
     @property
     def channels(self) -> int:
@@ -57,19 +64,40 @@ class DepthwiseWeightGradient:
         return 8 * self.octets
 
 
-def boxes(cut: DepthwiseWeightGradient) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def boxes(
+    problem: ConvolutionProblem, cut: DepthwiseWeightGradient
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """The (rows, images, columns) of x and of dy that arrive together.
 
-    Columns of x reach as far beyond those of the outputs as a window does; of dy four more spread rows over the banks.
+    Columns of x reach as far beyond those of the outputs as a window does, and of either so far that a row begins where
+    the swizzle does, and that few lanes meet the same banks.
     """
-    columns = 8 * cut.eights
-    return (cut.group, cut.images, columns + 8), (cut.group, cut.images, columns + 4)
+    met = cut.unit * cut.units
+    x, dy = (_columns(cut.images, cut.units, cut.unit, columns) for columns in (met + problem.s - 1, met))
+    return (problem.r, cut.images, x), (problem.r, cut.images, dy)
 
 
-def group_bytes(cut: DepthwiseWeightGradient) -> tuple[int, int]:
+@lru_cache(maxsize=4096)
+def _columns(images: int, units: int, unit: int, least: int) -> int:
+    """Columns of an image's row in shared memory: of those that will do, from `least` on, the fewest."""
+    step = PERIOD // gcd(images, PERIOD)
+    first = ceil(least / step) * step
+    return min(
+        range(first, first + PERIOD, step), key=lambda columns: (_conflicts(images, units, unit, columns), columns)
+    )
+
+
+def _conflicts(images: int, units: int, unit: int, columns: int) -> int:
+    """How many of the sixteen lanes that load at once meet the banks that most of them do."""
+    numbers = [min(UNITS_A_LANE * lane, images * units - 1) for lane in range(LANES)]
+    begins = [number // units * columns + number % units * unit for number in numbers]
+    banks = Counter((begin + column) % PERIOD for begin in begins for column in range(LANES))
+    return max(banks.values())
+
+
+def stage_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
     """Bytes of a group of rows of x and of dy."""
-    x, dy = (2 * cut.channels * prod(box) for box in boxes(cut))
-    return x, dy
+    return sum(2 * cut.channels * prod(box) for box in boxes(problem, cut))
 
 
 def computed(problem: ConvolutionProblem) -> bool:
@@ -78,57 +106,69 @@ def computed(problem: ConvolutionProblem) -> bool:
     return whole and problem.stride == problem.dilation == (1, 1) and max(problem.r, problem.s) <= MOST_TAPS
 
 
-def lead(problem: ConvolutionProblem, group: int) -> int:
-    """How many groups of rows of dy beyond its own one of x meets."""
-    return max(0, (group - 1 + problem.padding[0]) // group)
+def shared_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """Shared memory of a block, by the formulas of depthwise_weight_gradient.cu: sums lie where the ring was."""
+    ring, barriers = cut.stages * stage_bytes(problem, cut), 2 * BARRIER_BYTES * cut.stages
+    return max(ring, sum_bytes(problem, cut)) + exchange_bytes(problem, cut) + barriers
 
 
-def lag(problem: ConvolutionProblem, group: int) -> int:
-    """How many groups of rows of dy before its own one of x meets."""
-    return max(0, ceil((problem.r - 1 - problem.padding[0]) / group))
+def sum_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """What the sums of all warps take there in the end."""
+    return 4 * cut.channels * problem.r * problem.s * cut.shares
 
 
-def held(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
-    """Groups of rows of dy that are in use at once."""
-    return min(lead(problem, cut.group) + lag(problem, cut.group) + 1, row_groups(problem, cut))
+def exchange_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """What the blocks of a cluster store into each one's shared memory."""
+    ranks = cut.splits if cut.together else 1
+    quadruples = cut.channels * problem.r * problem.s // 4
+    return 16 * ranks * ceil(quadruples / ranks) if ranks > 1 else 0
 
 
-def shared_bytes(cut: DepthwiseWeightGradient) -> int:
-    """Shared memory of a block: the formulas of depthwise_weight_gradient.cu."""
-    x, dy = group_bytes(cut)
-    return cut.stages * (x + 2 * BARRIER_BYTES) + cut.dy_stages * (dy + 2 * BARRIER_BYTES) + ZEROS
-
-
-def registers(cut: DepthwiseWeightGradient) -> int:
+def registers(problem: ConvolutionProblem) -> int:
     """Registers of a thread, estimated."""
-    return ROW_REGISTERS * cut.rows + REGISTER_ROOM
+    return ROW_REGISTERS * problem.r + REGISTER_ROOM
+
+
+def taken_registers(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """Registers of a computing thread where the loader leaves some to them: where they want more than an equal share.
+
+    Both are whole warpgroups then, and the GPU has to be one of sm_90a. Else 0.
+    """
+    if registers(problem) <= register_limit(32 * (cut.warps + 1), 1) or cut.warps % WARPGROUP:
+        return 0
+    taken: int = traded_registers(cut.warps // WARPGROUP, 1, LEFT_REGISTERS)
+    return taken
+
+
+def launched(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """Threads of a block: those that compute, and a warp, or a warpgroup of which one does anything, that loads."""
+    return 32 * (cut.warps + (WARPGROUP if taken_registers(problem, cut) else 1))
 
 
 def line(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
-    """Groups of rows of dy of all images and column tiles."""
-    return ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.eights)) * row_groups(problem, cut)
+    """Groups of rows of x of all images and column tiles."""
+    return ceil(problem.n / cut.images) * ceil(problem.q / (cut.unit * cut.units)) * row_groups(problem)
 
 
-def row_groups(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
-    """Groups of rows of dy of an image."""
-    return ceil(problem.p / cut.group)
+def row_groups(problem: ConvolutionProblem) -> int:
+    """Groups of rows of x of an image."""
+    return ceil(problem.h / problem.r)
 
 
 def legal(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, shared: int) -> bool:
     """Whether depthwise_weight_gradient.cu can be built and launched so on a GPU with `shared` bytes a block."""
-    taken, sums = shared_bytes(cut), 4 * cut.channels * problem.r * problem.s * cut.shares
+    taken, threads = shared_bytes(problem, cut), launched(problem, cut)
+    enough = taken_registers(problem, cut) or register_limit(threads, 1)
     return (
-        cut.rows in ROWS
-        and cut.group % cut.rows == 0
-        and cut.images % 2 == 1
-        and cut.rows + problem.r - 1 <= DY_ROWS
-        and held(problem, cut) <= cut.dy_stages
+        cut.images * cut.units <= DEPTH * cut.shares
+        and cut.octets in (1, 2, 4, 8)
+        and cut.unit in COLUMNS
         and cut.stages >= 2
-        and sums <= taken - ZEROS - 2 * BARRIER_BYTES * (cut.stages + cut.dy_stages)
-        and max(max(box) for box in boxes(cut)) <= MAX_BOX
-        and 1 <= cut.splits <= line(problem, cut)
-        and taken + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.residents
-        and registers(cut) <= register_limit(cut.threads, cut.residents)
+        and all(max(box) <= MAX_BOX for box in boxes(problem, cut))
+        and 1 <= cut.splits <= (MOST_RANKS if cut.together else line(problem, cut))
+        and taken <= shared
+        and threads <= 1024
+        and registers(problem) <= enough
     )
 
 
@@ -138,51 +178,32 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[DepthwiseWeigh
 
 
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[DepthwiseWeightGradient]:
-    for shape in _shapes(problem):
-        options = (_split(problem, _staged(problem, shape, ahead), gpu.sms) for ahead in (AHEAD, AHEAD // 2, 0))
-        if found := next((cut for cut in options if legal(problem, cut, gpu.shared_per_block)), None):
-            yield found
-
-
-def _shapes(problem: ConvolutionProblem) -> Iterator[DepthwiseWeightGradient]:
-    for octets, rows, (residents, warps) in product(_octets(problem), ROWS, WARPS):
-        for (images, eights), group in product(_tiles(problem), _groups(problem)):
-            shares = max(1, warps // octets)
-            yield DepthwiseWeightGradient(octets, shares, images, eights, rows, group, residents=residents)
-
-
-def _groups(problem: ConvolutionProblem) -> list[int]:
-    """Rows that arrive together: an image, or parts of it that are as long as each other."""
-    halves = ceil(problem.p / 2)
-    found = {2 * ceil(halves / parts) for parts in range(1, halves + 1)}
-    return sorted(group for group in found if group in range(*GROUPS)) or [2 * halves]
-
-
-def _staged(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, ahead: int) -> DepthwiseWeightGradient:
-    """With rings for `ahead` bytes of either tensor to be under way, one group at least."""
-    x, dy = (max(1, min(MOST_STAGES, round(ahead / cut.residents / size))) for size in group_bytes(cut))
-    return replace(cut, stages=1 + x, dy_stages=held(problem, cut) + dy)
+    for octets, unit in product(_octets(problem), COLUMNS):
+        shares = max(1, WARPS // (2 * octets))
+        units, images = _tile(problem, unit, DEPTH * shares)
+        shape = DepthwiseWeightGradient(octets, shares, images, units, unit)
+        for cut in _split(problem, shape, gpu):
+            options = (replace(cut, stages=stages) for stages in STAGES)
+            if found := next((cut for cut in options if legal(problem, cut, gpu.shared_per_block)), None):
+                yield found
 
 
 def _octets(problem: ConvolutionProblem) -> list[int]:
     """Octets of channels of a block: few where more would be idle."""
     whole = problem.c // 8
-    return [count for count in (4, 8) if ceil(whole / count) * count <= IDLE * whole] or [min(2, whole)]
+    return [count for count in (1, 2, 4) if ceil(whole / count) * count <= IDLE * whole]
 
 
-def _split(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, sms: int) -> DepthwiseWeightGradient:
-    """With as many splits as there is room or work for."""
-    room = max(1, sms * cut.residents // ceil(problem.c / cut.channels))
-    return replace(cut, splits=max(1, min(room, line(problem, cut))))
+def _split(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, gpu: Gpu) -> Iterator[DepthwiseWeightGradient]:
+    """With as many splits as there is room or work for, and as many as are clusters that run at once."""
+    blocks, most = ceil(problem.c / cut.channels), line(problem, cut)
+    yield replace(cut, splits=max(1, min(gpu.sms // blocks, most)))
+    ranks = (ranks for ranks in range(min(MOST_RANKS, most), 1, -1) if blocks <= gpu.clusters_of(ranks))
+    yield replace(cut, splits=next(ranks, 1), together=True)
 
 
-def _tiles(problem: ConvolutionProblem) -> list[tuple[int, int]]:
-    """(images, eights of columns) of a block at a time: up to eight eights, of one image or of whole ones."""
-    whole = ceil(problem.q / 8)
-    found = set()
-    for places in (4, 8):
-        eights = ceil(whole / ceil(whole / places))
-        found.add((1, eights))
-        if eights == whole:
-            found |= {(images, eights) for images in (3, 5, 7) if images <= problem.n and images * eights <= places}
-    return sorted(found)
+def _tile(problem: ConvolutionProblem, unit: int, most: int) -> tuple[int, int]:
+    """(units of columns, images) of a block at a time: parts of one image's rows, or whole ones."""
+    whole = ceil(problem.q / unit)
+    units = ceil(whole / ceil(whole / most))
+    return units, min(problem.n, most // units) if units == whole else 1

@@ -41,8 +41,7 @@ def weight_gradient_recipes(
     """The one kernel of a weight gradient; or the one that leaves partial sums and the one that adds them."""
     if isinstance(choice, WideWeightGradient):
         return wide.gradient_recipes(problem, choice, partial)
-    source = weight_gradient.source(problem, choice)
-    return [Recipe(name, source) for name in weight_gradient.kernel_names(choice, partial)]
+    return weight_gradient.recipes(problem, choice, partial)
 
 
 def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[str, Any] | None = None) -> list[Recipe]:

@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
-from . import depthwise_weight_gradient, fold_quadruples
+from ..runtime.compiler import Recipe
+from . import depthwise_weight_gradient
 from . import direct_weight_gradient as plain
-from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient, computed
+from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient, computed, taken_registers
 from .depthwise_weight_gradient_configuration import legal as legal_depthwise
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
@@ -89,7 +90,7 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
 def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
     """The kernels' names in the source, in the order they run. The last leaves f32, or rounds to the problem's type."""
     if isinstance(chosen, DepthwiseWeightGradient):
-        return depthwise_weight_gradient.NAME, fold_quadruples.NAMES[0 if partial else 1]
+        return depthwise_weight_gradient.kernel_names(chosen, partial)
     fold = "fold_partials" if partial else "fold_rounded"
     first = "direct_weight_gradient" if chosen.direct else "weight_gradient"
     if chosen.together:
@@ -97,12 +98,19 @@ def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
     return first, fold
 
 
+def recipes(problem: ConvolutionProblem, chosen: Chosen, partial: bool) -> list[Recipe]:
+    """The kernels to compile, in the order they run: one image holds all of them."""
+    text = source(problem, chosen)
+    traded = isinstance(chosen, DepthwiseWeightGradient) and taken_registers(problem, chosen)
+    return [Recipe(name, text, feature="a" if traded else "") for name in kernel_names(chosen, partial)]
+
+
 def workspace_bytes(problem: ConvolutionProblem, chosen: Chosen) -> int:
     """Bytes of the partials between two kernels; none where there is one."""
-    if isinstance(chosen, DepthwiseWeightGradient):
-        return 4 * problem.weight_elements * chosen.splits
     if chosen.together:
         return 0
+    if isinstance(chosen, DepthwiseWeightGradient):
+        return 4 * problem.weight_elements * chosen.splits
     values = problem.weight_elements if chosen.direct else 4 * Cut(problem, chosen).quadruples
     return 4 * values * chosen.splits
 
@@ -171,14 +179,13 @@ def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
 def kernels(problem: ConvolutionProblem, chosen: Chosen, partial: bool, device: int) -> tuple[Any, ...]:
     """The kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
     from ..runtime.background import obtained
-    from ..runtime.compiler import Recipe
     from ..runtime.device import device_architecture, properties
     from ..runtime.module import load
 
     require(problem, chosen, properties(device).shared_per_block)
-    text, arch = source(problem, chosen), device_architecture(device)
+    arch = device_architecture(device)
     # One image holds all of them: the others are there when the first is.
-    return tuple(load(obtained(Recipe(name, text), arch), device) for name in kernel_names(chosen, partial))
+    return tuple(load(obtained(recipe, arch), device) for recipe in recipes(problem, chosen, partial))
 
 
 def prepared(kernels: tuple[Any, ...], made: tuple[Launch, ...], behind_event: range = NONE) -> tuple[Any, ...]:

@@ -3,28 +3,29 @@
 The latter's time is counted, with constants that were fitted to its times on one H200 (`data/gpus.json`, fit
 "depthwise_weight_gradient"):
 
-    seconds = start + (memory^1.5 + shared^1.5 + waits^1.5)^(1 / 1.5)
+    seconds = start + (memory^2 + products^2 + positions^2)^(1 / 2)
 
-Memory is what is read, at the copy rate; shared what a multiprocessor's shared memory is asked for; waits those for
-groups of rows, one behind the other. Where it promises to be faster it is taken, on the GPU that it was measured on.
-Of a problem that was itself measured (timed_cuts.py) the fastest cut stands with its time.
+Memory is what is read, at the copy rate; products are those of the busiest tensor core; positions those of the boxes
+that the copy engine brings one multiprocessor, those beyond an image's edge included. Splits that add together start
+sooner, and take longer where they are a cluster. Where it promises to be faster it
+is taken, on the GPU that it was measured on. Of a problem that was itself measured (timed_cuts.py) the fastest cut
+stands with its time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, hypot, prod
 
 from ..convolution.depthwise_weight_gradient_configuration import (
+    QUAD,
     DepthwiseWeightGradient,
+    boxes,
     computed,
     configurations,
-    lag,
-    lead,
     legal,
     line,
-    row_groups,
 )
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
@@ -37,17 +38,18 @@ class DepthwiseFit:
     """The constants; `data/gpus.json` says what each is and where it comes from."""
 
     start_us: float
+    together_us: float
+    clustered: float
     memory: float
-    load_clocks: float
-    step_clocks: float
+    product_clocks: float
+    position_clocks: float
 
 
 FIT = fitted(DepthwiseFit, "depthwise_weight_gradient")
+PARTS = 4  # of a multiprocessor, with a tensor core each
 LEAST_ROWS = 5  # of a filter: with 3 x 3 it was never the faster
 CLEARLY = 0.95  # of the other kernel's seconds: guesses that differ by less tell nothing
-LOAD_WAVES = 4  # of shared memory, for sixteen bytes a lane
 EVENTS_US = 3.2  # what times between events, as the other kernels' are, have beyond those of a chain
-NORM = 1.5  # how times that partly hide behind each other add up
 
 
 def choose(problem: ConvolutionProblem, gpu: Gpu) -> WeightGradientConfiguration | DepthwiseWeightGradient:
@@ -89,22 +91,13 @@ def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGrad
 
 
 def counted_s(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, gpu: Gpu) -> float:
-    """Seconds of both launches with a configuration."""
+    """Seconds of the launches with a configuration."""
     blocks = ceil(problem.c / cut.channels) * cut.splits
-    turns, resident = ceil(blocks / (gpu.sms * cut.residents)), max(1.0, min(cut.residents, blocks / gpu.sms))
-    groups, products = _walked(problem, cut)
-    units = turns * products * cut.images * cut.eights
-    shared = units * cut.octets * (2 + 2 * cut.rows) * LOAD_WAVES * FIT.load_clocks * resident
+    clustered = cut.together and cut.splits > 1
+    turns = ceil(blocks / (cut.splits * gpu.clusters_of(cut.splits) if clustered else gpu.sms))
+    groups = turns * ceil(line(problem, cut) / cut.splits)
+    products = groups * problem.r**2 * QUAD * ceil(cut.warps / PARTS) * FIT.product_clocks
+    positions = groups * sum(prod(box) for box in boxes(problem, cut)) * FIT.position_clocks
     memory = FIT.memory * problem.bytes_moved / gpu.copy_bytes_per_s
-    clocks = shared, turns * groups * FIT.step_clocks
-    parts = memory, *(count / gpu.sustained_clock_hz for count in clocks)
-    return 1e-6 * FIT.start_us + float(sum(part**NORM for part in parts) ** (1 / NORM))
-
-
-def _walked(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> tuple[float, float]:
-    """Groups of rows of x that a block meets, and products of its columns: of its stretch, and what its ends share."""
-    stretch, whole = ceil(line(problem, cut) / cut.splits), row_groups(problem, cut)
-    ends = min(1.0, stretch / whole) if whole > 1 else 0.0
-    groups = stretch + (lead(problem, cut.group) + lag(problem, cut.group)) * ends
-    products = stretch * ceil(problem.h / whole / cut.rows) + (problem.r - 1) / cut.rows * ends
-    return groups, products
+    walk = hypot(memory, products / gpu.sustained_clock_hz, positions / gpu.sustained_clock_hz)
+    return 1e-6 * (FIT.start_us - FIT.together_us * cut.together) + (1 + FIT.clustered * clustered) * walk

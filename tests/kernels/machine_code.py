@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 Fact = tuple[int, bool]  # a predicate and its value
 
 BYTES = 16
-LOAD_MATRICES, PRODUCT, BARRIER, BRANCH, EXIT = 0x83B, 0x23C, 0x9A7, 0x947, 0x94D
+LOAD_MATRICES, LOAD_SHARED, PRODUCT, BARRIER, BRANCH, EXIT = 0x83B, 0x984, 0x23C, 0x9A7, 0x947, 0x94D
+LOADS = (LOAD_MATRICES, LOAD_SHARED)
 MOVES = (0x202, 0x224)  # of a register to another, by either unit
 ALWAYS, NO_SCOREBOARD = 7, 7
-QUIET = {LOAD_MATRICES, PRODUCT, BRANCH, EXIT, 0x918}  # that leave the predicates alone; 0x918 does nothing
+QUIET = {*LOADS, PRODUCT, BRANCH, EXIT, 0x918}  # that leave the predicates alone; 0x918 does nothing
 SETS_ALL = 0x804  # predicates from a register
 ARRIVAL = 0x0810  # of a barrier: one arrival, no bytes
 
@@ -90,12 +91,12 @@ def _sections(image: bytes) -> Iterator[tuple[str, bytes]]:
         yield image[start : image.index(b"\0", start)].decode("ascii"), image[offset : offset + length]
 
 
-def arrivals_before_their_matrices(code: list[Instruction]) -> list[int]:
-    """Addresses of arrivals that some path reaches while the matrix loaded last is still on its way.
+def arrivals_before_their_loads(code: list[Instruction]) -> list[int]:
+    """Addresses of arrivals that some path reaches while what was loaded last is still on its way.
 
     Shared memory answers a warp in order: where the last load is answered, all are. On every path the scoreboard of the
-    last `ldmatrix` is followed until an instruction waits for it, and with it what its predicate and those of branches
-    have shown, so that a load under a condition is not followed where the condition fails.
+    last load, of matrices or words, is followed until an instruction waits for it, and with it what its predicate and
+    those of branches have shown, so that a load under a condition is not followed where the condition fails.
     """
     place = {instruction.address: index for index, instruction in enumerate(code)}
     seen: set[tuple[int, State]] = set()
@@ -136,14 +137,14 @@ class State:
 def _followers(at: Instruction, state: State) -> Iterator[tuple[int, State]]:
     """The instructions that may come next, by address, and what is known there."""
     following = at.address + BYTES
-    if at.opcode not in (BRANCH, EXIT, LOAD_MATRICES):
+    if at.opcode not in (BRANCH, EXIT, *LOADS):
         yield following, state.forgets(at.sets)
         return
     happens = [state] if at.predicate is None else list(state.where(*at.predicate))
     for after in happens:
         if at.opcode == BRANCH:
             yield at.target, after
-        elif at.opcode == LOAD_MATRICES:
+        elif at.opcode in LOADS:
             yield following, replace(after, board=at.releases)
     if at.predicate is not None:
         yield from ((following, after) for after in state.where(at.predicate[0], not at.predicate[1]))

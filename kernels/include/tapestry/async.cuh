@@ -179,6 +179,8 @@ __device__ __forceinline__ void pass(int id, int threads) { asm volatile("bar.ar
 // Barrier of all threads of a cluster of blocks, in two halves: what was stored before an arrival, in any block's shared memory, is seen
 // after the wait. Every thread arrives and waits in turns; one that has ended counts as being there.
 __device__ __forceinline__ void pass_cluster() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// The first half where nothing was stored that others are to see: that this thread has begun is all it says.
+__device__ __forceinline__ void join_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 // The same place in the shared memory of another block of the cluster, by its rank: for `store_shared`.

@@ -24,9 +24,9 @@ from tapestry.kernels.cost import depthwise as cost
 from tapestry.kernels.cost import model
 from tapestry.kernels.cost.gpu import tuned_gpu
 from tapestry.kernels.errors import WrongValue
-from tapestry.kernels.runtime.compiler import compile_source
 
 from .. import host_compiler
+from ..machine_code import LOAD_SHARED, arrivals_before_their_loads, instructions
 from . import emulated
 
 pytestmark = pytest.mark.long
@@ -35,20 +35,24 @@ Array = NDArray[Any]
 host_compiler.compiler()
 
 Kind = emulated.Kind[Configuration]
-KINDS = [  # octets, shares, images, eights, rows, group, stages, dy_stages, residents, splits
-    Kind(Configuration(2, 2, 1, 2, 2, 4, 2, 8, 1, 3), 7, 7, width=1),
-    Kind(Configuration(8, 1, 3, 1, 4, 4, 2, 5, 1, 2), 5, 5, width=1, dtype="bf16"),
-    Kind(Configuration(4, 3, 3, 2, 4, 8, 2, 3, 1, 2), 4, 6, width=1),
-    Kind(Configuration(1, 2, 1, 5, 2, 2, 2, 9, 1, 1), 3, 2, width=1),
-    Kind(Configuration(1, 3, 5, 2, 2, 6, 3, 4, 1, 1), 1, 7, width=1),
-    Kind(Configuration(4, 2, 1, 2, 2, 6, 2, 3, 1, 2), 7, 7, width=1),
-    Kind(Configuration(2, 3, 1, 2, 2, 14, 2, 2, 1, 2), 7, 7, width=1),
+KINDS = [  # octets, shares, images, units, columns of a unit, stages, splits, together
+    Kind(Configuration(2, 2, 4, 2, 7, 3, 3), 7, 7, width=1),  # registers are traded; two images a product
+    Kind(Configuration(4, 1, 2, 3, 8, 2, 2), 7, 7, width=1, dtype="bf16"),  # odd units, places without one
+    Kind(Configuration(8, 1, 1, 2, 7, 3, 2), 3, 5, width=1, dtype="bf16"),  # several column tiles
+    Kind(Configuration(4, 1, 3, 2, 8, 3, 2), 4, 6, width=1),
+    Kind(Configuration(1, 2, 5, 3, 7, 3, 1), 3, 2, width=1),
+    Kind(Configuration(1, 3, 2, 2, 8, 4, 1), 1, 7, width=1),  # one row of dy is met
+    Kind(Configuration(2, 1, 8, 1, 7, 2, 2), 7, 3, width=1),
+    Kind(Configuration(1, 2, 1, 3, 8, 4, 2), 6, 7, width=1),
+    Kind(Configuration(4, 1, 4, 2, 7, 3, 3, True), 7, 7, width=1, dtype="bf16"),
+    Kind(Configuration(2, 2, 1, 3, 8, 3, 1, True), 5, 5, width=1),
+    Kind(Configuration(1, 1, 2, 2, 8, 2, 8, True), 3, 3, width=1),  # ranks without a row, some of which add no sums
 ]
 
 
 @functools.cache
-def library(kind: Kind) -> ctypes.CDLL:
-    problem = kind.problem(1, 40, 40, 8, (0, 0, 0, 0))
+def library(kind: Kind, top: int) -> ctypes.CDLL:
+    problem = kind.problem(1, 40, 40, 8, (top, 0, 0, 0))
     names = {name for partial in (False, True) for name in weight_gradient.kernel_names(kind.cut, partial)}
     return host_compiler.emulated(weight_gradient.source(problem, kind.cut), *sorted(names))
 
@@ -89,7 +93,9 @@ def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array
         patch.setattr(depthwise_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, kind.cut, *views, partials.ctypes.data, out.ctypes.data)
     for name, launch in zip(weight_gradient.kernel_names(kind.cut, out.dtype == np.float32), made, strict=True):
-        emulated.start(getattr(library(kind), f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
+        entry = getattr(library(kind, problem.padding[0] % kind.r), f"run_{name}")
+        _, cluster, _ = emulated.three(launch.cluster)
+        emulated.start(entry, launch.grid, launch.block, launch.arguments, seed, cluster)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -120,23 +126,37 @@ def depthwise(extent: int, channels: int, size: int, **more: Any) -> Convolution
 
 @pytest.mark.parametrize("problem", [depthwise(56, 96, 7, dtype="bf16"), depthwise(14, 384, 7), depthwise(28, 240, 5)])
 def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
-    """Of cuts with as many rows of x a product."""
+    """Of cuts whose places of the depth all have a unit, and of others."""
     options = configurations(problem, tuned_gpu())
-    for rows in {cut.rows for cut in options}:
-        most = (cut for cut in options if cut.rows == rows)
-        tightest = max(most, key=lambda cut: (cut.threads * cut.residents, cut.images))
-        made = compile_source(weight_gradient.source(problem, tightest), name=depthwise_weight_gradient.NAME)
-        assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
+    for whole in (True, False):
+        alike = (cut for cut in options if (cut.images * cut.units == 8 * cut.shares) == whole)
+        for cut in sorted(alike, key=lambda cut: (cut.together, cut.unit))[-1:]:
+            (recipe, *_) = weight_gradient.recipes(problem, cut, partial=False)
+            made = recipe.compile("sm_90")
+            assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (cut, made.registers)
 
 
-def test_what_is_packed_is_as_large_as_the_parameters() -> None:
+@pytest.mark.parametrize("problem", [depthwise(28, 192, 7, dtype="bf16"), depthwise(12, 1632, 5)])
+def test_no_group_is_given_back_before_what_was_loaded_of_it_is_there(problem: ConvolutionProblem) -> None:
+    """In the machine code: by the assembler's order an arrival that waits for nothing is ahead of the last loads."""
+    for cut in configurations(problem, tuned_gpu())[::3]:
+        (recipe, *_) = weight_gradient.recipes(problem, cut, partial=False)
+        code = instructions(recipe.compile("sm_90").cubin, recipe.name)
+        assert sum(found.opcode == LOAD_SHARED for found in code) > 5 * problem.r
+        assert sum(found.arrives for found in code) >= 2
+        assert arrivals_before_their_loads(code) == [], cut
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_packed_is_as_large_as_the_parameters(together: bool) -> None:
     problem = depthwise(28, 192, 7)
-    cut = configurations(problem, tuned_gpu())[0]
+    cut = next(cut for cut in configurations(problem, tuned_gpu()) if cut.together == together)
     views = View.dense(0, problem.input_shape, "f16"), View.dense(0, problem.output_shape, "f16")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(depthwise_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, cut, *views, 0, 0)
-    entries = compile_source(weight_gradient.source(problem, cut), name=depthwise_weight_gradient.NAME).entries
+    (recipe, *_) = weight_gradient.recipes(problem, cut, partial=False)
+    entries = recipe.compile("sm_90").entries
     for name, launch in zip(weight_gradient.kernel_names(cut, partial=False), made, strict=True):
         given = [len(value) if isinstance(value, bytes) else size for value, size in
                  zip(launch.arguments, entries[name].parameters, strict=True)]  # fmt: skip
@@ -162,7 +182,7 @@ def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(
     assert found == [(name, text) for name in weight_gradient.kernel_names(chosen, partial=False)]
 
 
-SLOWER = [depthwise(14, 480, 3), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
+SLOWER = [depthwise(14, 480, 3), depthwise(28, 240, 3), depthwise(112, 96, 3, stride=(2, 2))]
 
 
 @pytest.mark.parametrize("problem", SLOWER)

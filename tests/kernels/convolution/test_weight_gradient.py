@@ -28,7 +28,7 @@ from ..machine_code import (
     BRANCH,
     LOAD_MATRICES,
     Instruction,
-    arrivals_before_their_matrices,
+    arrivals_before_their_loads,
     instructions,
 )
 from ..shapes import SHAPES
@@ -158,7 +158,7 @@ def test_nothing_is_spilled_where_registers_are_scarcest(name: str, wanted: dict
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), (entry, chosen)
     assert made.shared <= 1024
     assert made.registers <= Cut(problem, chosen).register_limit
-    assert arrivals_before_their_matrices(instructions(made.cubin, first)) == []
+    assert arrivals_before_their_loads(instructions(made.cubin, first)) == []
 
 
 # A stage is given back when its last matrix is there: the machine code is read.
@@ -175,7 +175,7 @@ def test_no_stage_is_given_back_before_its_last_matrix_is_there(name: str) -> No
         code = instructions(made.cubin, first)
         assert any(found.opcode == LOAD_MATRICES for found in code)
         assert sum(found.arrives for found in code) > 2  # those of the loading warps are two
-        assert arrivals_before_their_matrices(code) == [], chosen
+        assert arrivals_before_their_loads(code) == [], chosen
 
 
 ADDRESS, UNCONDITIONAL, NOTHING = 0x10, 0x7 << 12, 7 << 17 | 7 << 20
@@ -216,7 +216,7 @@ SET_P0 = (0x20C | UNCONDITIONAL, 7 << 20 | 7 << 46)
     ],
 )
 def test_arrivals_ahead_of_matrices_are_found(code: list[Instruction], early: list[int]) -> None:
-    assert arrivals_before_their_matrices(code) == [ADDRESS * at for at in early]
+    assert arrivals_before_their_loads(code) == [ADDRESS * at for at in early]
 
 
 def test_problems_of_other_extents_share_a_source() -> None:

@@ -26,6 +26,10 @@
 struct Index {
     unsigned x = 0, y = 0, z = 0;
 };
+struct float2 {
+    float x, y;
+};
+
 struct float4 {
     float x, y, z, w;
 };
@@ -115,6 +119,7 @@ inline float exchanged(float value, int with) {
     });
     return other;
 }
+inline float __shfl_sync(unsigned, float value, int from) { return exchanged(value, from); }
 inline float __shfl_xor_sync(unsigned, float value, int distance) {
     return exchanged(value, emulated::lane() % emulated::lanes_a_warp ^ distance);
 }

@@ -69,6 +69,7 @@ void store_words(unsigned address, const unsigned (&words)[Count]) {
 inline float4 load_in_order(const float4* from) { return *from; }
 
 inline void pass_cluster() { emulated::cluster_arrive(); }
+inline void join_cluster() { emulated::cluster_arrive(); }
 inline void wait_for_cluster() { emulated::cluster_wait(); }
 inline unsigned in_block(unsigned address, unsigned rank) { return address % rank_bit + rank * rank_bit; }
 void store_shared(unsigned address, const float4& value);
