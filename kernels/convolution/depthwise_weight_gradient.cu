@@ -263,7 +263,7 @@ struct Worker {
                 mma_k8<Half>(sums[r][channel], left[channel], &met[(newest - r + R) % R][channel], false);
     }
 
-    // Hands a group back when `read`, in which is all that was loaded of it, is there.
+    // Hands a group back when `read`, in which is what was loaded of it last, is there: shared memory answers a warp in order.
     __device__ __forceinline__ void release(unsigned read) {
         __syncwarp();
         if (elected()) barriers.empty(ring.slot).arrive_after(read, zero);

@@ -49,6 +49,18 @@ def dense(x: DeviceArray, name: str, where: str) -> int:
     return x.pointer
 
 
+def aligned(x: DeviceArray, step: int, name: str, where: str) -> None:
+    """Refuse an array that does not begin at a multiple of `step` bytes. Raises `WrongLayout`."""
+    if x.pointer % step:
+        raise WrongLayout(
+            f"{name} does not begin where several elements are written at once",
+            where=where,
+            expected=f"an address that is a multiple of {step} bytes",
+            came=f"{x.pointer:#x}, {x.pointer % step} bytes beyond one",
+            hint="pass an array of its own, or a part of one that begins there",
+        )
+
+
 def view(x: DeviceArray, name: str, where: str) -> View:
     """A channels-last tensor: strides of whole elements, channels one after the other. Raises `WrongLayout`."""
     n, h, w, c = x.shape

@@ -27,8 +27,9 @@ from . import (
 )
 from .choices import GradientConfiguration
 from .configuration import ForwardConfiguration, footprint
+from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient
 from .launch import Rows, Taps, View, uncrowded
-from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
+from .operands import aligned, apart, dense, fetchable, filters, like, per_channel, room, view
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
@@ -158,6 +159,8 @@ def weight_gradient_steps(
     like(x, out, "out", where, problem.weight_shape, dtype)
     size = workspace_bytes(problem, configuration)
     partials = room(workspace, size, where) if workspace is not None else 0
+    if isinstance(configuration, DepthwiseWeightGradient):
+        aligned(out, 4 * out.itemsize, "out", where)
     views, target = (view(x, "x", where), view(dy, "dy", where)), dense(out, "out", where)
     if isinstance(configuration, WideWeightGradient):
         found = wide.gradient_recipes(problem, configuration, dtype == "f32")

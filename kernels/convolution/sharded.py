@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import WrongShape, WrongType
+from ..errors import WrongShape, WrongType, WrongValue
 from ..runtime.array import DeviceArray
 from ..runtime.compiler import Recipe
 from . import direct, prepare
-from .configuration import ForwardConfiguration
+from .configuration import ForwardConfiguration, legal
 from .input_gradient import walk
 from .launch import Rows, Taps, View
 from .operands import fetchable, filters, view
@@ -167,12 +167,28 @@ def _prepared(
 ) -> Iterator[Prepared]:
     flags = {**pass_.flags, "sharded": sharded}
     for rows in ranges:
-        cut = given or prepare.chosen(strip(pass_.problem, rows), pass_.what, device)
+        alone = strip(pass_.problem, rows)
+        if given is not None:
+            _demand_held(alone, given, device)
+        cut = given or prepare.chosen(alone, pass_.what, device)
         short = replace(cut, chunk=max(1, min(cut.chunk, rows.end - rows.begin)))
         yield prepare.by_copy_engine(
             pass_.problem, short, rows, pass_.taps, pass_.inputs, pass_.output, pass_.residual, pass_.pointers, device,
             flags,
         )  # fmt: skip
+
+
+def _demand_held(rows: ConvolutionProblem, given: ForwardConfiguration, device: int) -> None:
+    """Refuse a configuration whose ring does not hold what rows of a shard meet: with halos more than the image has."""
+    from ..runtime.device import properties
+
+    if not legal(rows, given, properties(device).shared_per_block):
+        raise WrongValue(
+            "a configuration that the rows of a shard do not fit",
+            where="conv2d of a shard",
+            expected=f"one that is legal for {rows}",
+            came=given,
+        )
 
 
 def _plainly(pass_: Pass, halo: Halo, device: int) -> ShardSteps:

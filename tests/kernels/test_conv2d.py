@@ -19,7 +19,7 @@ import pytest
 
 from tapestry.kernels import conv2d as public
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient, weight_gradient_workspace
-from tapestry.kernels.convolution import operands, prepare, weight_gradient
+from tapestry.kernels.convolution import depthwise_weight_gradient_configuration, operands, prepare, weight_gradient
 from tapestry.kernels.convolution.configuration import ForwardConfiguration
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient_candidates import configurations
@@ -355,6 +355,28 @@ def test_gradients_check_their_shapes() -> None:
             on_device(X), on_device(X), filter=(3, 3), groups=8, padding=1, partial=True, out=on_device(W)
         )
     assert replace(prepare.Steps(())).launches == ()
+
+
+def test_gradients_that_are_written_several_elements_at_once_begin_where_that_goes() -> None:
+    """Those of depthwise layers of large filters on the GPU that they were measured on."""
+    x, shape = on_device((64, 28, 28, 192)), (192, 7, 7, 1)
+    problem = ConvolutionProblem(64, 28, 28, 192, 192, 7, 7, padding=(3, 3, 3, 3))
+    cut = depthwise_weight_gradient_configuration.configurations(problem, tuned_gpu())[0]
+    for dtype, step in (("f16", 8), ("f32", 16)):
+        steps: dict[str, Any] = {"partial": dtype == "f32", "configuration": cut, "groups": 192, "padding": 3}
+        with pytest.raises(
+            WrongLayout, match=rf"out does not begin[\s\S]*multiple of {step} bytes[\s\S]*4 bytes beyond"
+        ):
+            conv2d_weight_gradient(x, x, filter=(7, 7), out=on_device(shape, dtype, shift=4), **steps)
+
+
+def test_a_shard_refuses_a_ring_that_does_not_hold_what_its_rows_meet() -> None:
+    """With halos that is more than the image has rows: a block of the grid would wait for the last of them for ever."""
+    x, w, halo = on_device((8, 7, 7, 8)), on_device((8, 7, 7, 1)), on_device((8, 3, 7, 8))
+    cut = ForwardConfiguration(8, 1, 1, 1, stages=7, chunk=7, pairs=2, leaving=7, together=2, filter="staged")
+    given: dict[str, Any] = {"above": halo, "below": halo, "groups": 8, "padding": 3, "stream": 7, "configuration": cut}
+    with pytest.raises(WrongValue, match="rows of a shard do not fit"):
+        conv2d_shard(x, w, out=on_device((8, 7, 7, 8)), **given)
 
 
 def test_a_shard_launches_its_own_rows_and_one_boundary_for_each_halo(notes: Notes) -> None:
