@@ -10,14 +10,7 @@ from itertools import product
 from math import ceil, gcd, prod
 from typing import TYPE_CHECKING
 
-from .configuration import (
-    BARRIER_BYTES,
-    LEFT_REGISTERS,
-    MAX_BOX,
-    WARPGROUP,
-    register_limit,
-    traded_registers,
-)
+from .configuration import BARRIER_BYTES, LEFT_REGISTERS, MAX_BOX, WARPGROUP, register_limit, traded_registers
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import MOST_RANKS
 
@@ -27,10 +20,10 @@ if TYPE_CHECKING:
 COLUMNS, DEPTH, MOST_TAPS = (7, 8), 8, 7  # of a unit; units of a product; taps of a filter each way
 QUAD = 4  # channels of a warp
 PERIOD = 8  # positions after which the copy engine's swizzle repeats, and so do banks
-LANES, UNITS_A_LANE = 4, 2  # that have the same column of as many units; of which loads meet the first ones at once
+LANES, UNITS_A_LANE = 4, 2  # lanes that have the same column, of two units each: the first ones are loaded at once
 ROW_REGISTERS, REGISTER_ROOM = 20, 56  # for a row of the filter: its sums, and one of dy; beside those
-IDLE = 1.25  # channels, or units of a row, that blocks have room for over those there are, at most
-WARPS = 8  # of a block: of so many others each was slower
+IDLE = 1.25  # channels of the blocks over channels there are, at most
+WARPS = 8  # of a block: two blocks of eight, or one of 12 or 16, were slower
 STAGES = (3, 2)  # two groups at least are met at once; more than three were slower
 
 
