@@ -13,7 +13,16 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .candidates import CLOCKS_PER_NS, memory_ns, walked
-from .configuration import BARRIER_BYTES, LANES, PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal
+from .configuration import (
+    BARRIER_BYTES,
+    LANES,
+    PAIRED_UNITS,
+    ForwardConfiguration,
+    column_steps,
+    footprint,
+    legal,
+    met_rows,
+)
 from .problem import ConvolutionProblem
 
 # Rows that are summed up together, by pairs of channels a warp: more take more registers than they spare time.
@@ -68,12 +77,7 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
 def _together(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     """Rows that are loaded at once: one where an image has fewer than a block meets, or registers are scarce."""
     enough = cut.pairs == 2 or column_steps(problem) <= FEW_STEPS
-    return 2 if enough and problem.h >= _met(problem, cut) else 1
-
-
-def _met(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    """Input rows that a block of output rows meets."""
-    return (cut.leaving - 1) * problem.stride[0] + (problem.r - 1) * problem.dilation[0] + 1
+    return 2 if enough and met_rows(problem, cut) <= problem.h else 1
 
 
 def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> ForwardConfiguration | None:
@@ -81,7 +85,7 @@ def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int)
     taken = footprint(problem, replace(cut, stages=0))
     row = ceil(taken.row_bytes / 1024) * 1024
     most = min(MOST_STAGES, (shared - taken.shared) // (row + 2 * BARRIER_BYTES))
-    met = min(_met(problem, cut), problem.h)
+    met = min(met_rows(problem, cut), problem.h)
     return replace(cut, stages=min(most, met + max(2, AHEAD[cut.pairs] // row))) if met <= most else None
 
 

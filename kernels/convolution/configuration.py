@@ -206,10 +206,14 @@ def pairable(problem: ConvolutionProblem) -> bool:
 def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """Whether forward_blocks.cu can sum up rows so: what they meet is in the ring, and every input row is met."""
     span = (problem.r - 1) * problem.dilation[0] + 1
-    met = (cut.leaving - 1) * problem.stride[0] + span
-    held = (smaller(met, problem.h) <= cut.stages) & (problem.stride[0] <= span)
+    held = (smaller(met_rows(problem, cut), problem.h) <= cut.stages) & (problem.stride[0] <= span)
     each = (cut.stages <= LANES) & (cut.together <= 2)  # a lane hands back a slot
     return (cut.pairs > 0) & pick(cut.late, False, True) & (cut.stage_rows == 1) & held & each
+
+
+def met_rows(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
+    """Input rows that a block of output rows which are summed up together meets, were all of them there."""
+    return (cut.leaving - 1) * problem.stride[0] + (problem.r - 1) * problem.dilation[0] + 1
 
 
 def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:

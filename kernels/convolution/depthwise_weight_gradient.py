@@ -40,7 +40,7 @@ def kernel_names(cut: DepthwiseWeightGradient, partial: bool) -> tuple[str, ...]
 
 
 def source(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> str:
-    """The CUDA source. Problems that differ in extents, padding on the left and channels alone share one."""
+    """The CUDA source. Problems that differ in extents, channels and padding above by whole filters alone share one."""
     (_, _, x_columns), (_, _, dy_columns) = boxes(problem, cut)
     numbers = {
         "R": problem.r,

@@ -23,8 +23,8 @@ PERIOD = 8  # positions after which the copy engine's swizzle repeats, and so do
 LANES, UNITS_A_LANE = 4, 2  # lanes that have the same column, of two units each: the first ones are loaded at once
 ROW_REGISTERS, REGISTER_ROOM = 20, 56  # for a row of the filter: its sums, and one of dy; beside those
 IDLE = 1.25  # channels of the blocks over channels there are, at most
-WARPS = 8  # of a block: two blocks of eight, or one of 12 or 16, were slower
-STAGES = (3, 2)  # two groups at least are met at once; more than three were slower
+WARPS = 8  # of a block: two blocks of eight, or one of 12 or 16, were never the fastest
+STAGES = (3, 2)  # two groups at least are met at once; more than three were slower in the mean
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ def _conflicts(images: int, units: int, unit: int, columns: int) -> int:
     begins = [number // units * columns + number % units * unit for number in numbers]
     banks = Counter((begin + column) % PERIOD for begin in begins for column in range(LANES))
     return max(banks.values())
+
+
+def conflicts(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
+    """Of the sixteen lanes that load at once, those that meet the banks that most do: of x, or of dy. Two at least."""
+    return max(_conflicts(cut.images, cut.units, cut.unit, columns) for _, _, columns in boxes(problem, cut))
 
 
 def stage_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:

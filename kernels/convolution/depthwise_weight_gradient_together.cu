@@ -34,7 +34,7 @@ struct Together {
             for (int at = static_cast<int>(threadIdx.x); at < min(OWN, quadruples - own); at += COMPUTE_THREADS) {
                 float4 sum = load_shared(exchange + 16 * at);
 #pragma unroll
-                for (int other = 1; other < RANKS; ++other) sum = added(sum, load_shared(exchange + 16 * (other * OWN + at)));
+                for (int other = 1; other < RANKS; ++other) sum = plus(sum, load_shared(exchange + 16 * (other * OWN + at)));
                 store(first + own + at, sum);
             }
         }

@@ -5,10 +5,6 @@ namespace {
 
 constexpr int MOST_FOLD_WARPS = 16, FOLD_BATCH = 8;
 
-__device__ __forceinline__ float4 plus(const float4& a, const float4& b) {
-    return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-
 // Four elements a lane; warp f adds splits f, f + warps, ... in that order, then the warps' sums are added in theirs.
 template <class Store>
 __device__ void fold(const float4* partials, int splits, int quadruples, const Store& store) {

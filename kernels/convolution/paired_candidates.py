@@ -23,7 +23,7 @@ from .problem import ConvolutionProblem
 MOST = 24
 RINGS = (72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
 MOST_UNITS = 16
-LEAST_BYTES = 7e6  # smaller problems were not among those that the guess was fitted to
+LEAST_BYTES = 8e6  # smaller problems were not among those that the guess was fitted to
 
 
 @dataclass(frozen=True)

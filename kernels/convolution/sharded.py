@@ -168,9 +168,7 @@ def _prepared(
     flags = {**pass_.flags, "sharded": sharded}
     for rows in ranges:
         alone = strip(pass_.problem, rows)
-        if given is not None:
-            _demand_held(alone, given, device)
-        cut = given or prepare.chosen(alone, pass_.what, device)
+        cut = _held(alone, given, device) if given else prepare.chosen(alone, pass_.what, device)
         short = replace(cut, chunk=max(1, min(cut.chunk, rows.end - rows.begin)))
         yield prepare.by_copy_engine(
             pass_.problem, short, rows, pass_.taps, pass_.inputs, pass_.output, pass_.residual, pass_.pointers, device,
@@ -178,17 +176,18 @@ def _prepared(
         )  # fmt: skip
 
 
-def _demand_held(rows: ConvolutionProblem, given: ForwardConfiguration, device: int) -> None:
-    """Refuse a configuration whose ring does not hold what rows of a shard meet: with halos more than the image has."""
+def _held(rows: ConvolutionProblem, given: ForwardConfiguration, device: int) -> ForwardConfiguration:
+    """A configuration whose ring holds what rows of a shard meet, which are more with halos. Others are refused."""
     from ..runtime.device import properties
 
     if not legal(rows, given, properties(device).shared_per_block):
         raise WrongValue(
             "a configuration that the rows of a shard do not fit",
-            where="conv2d of a shard",
+            where="conv2d_shard",
             expected=f"one that is legal for {rows}",
             came=given,
         )
+    return given
 
 
 def _plainly(pass_: Pass, halo: Halo, device: int) -> ShardSteps:

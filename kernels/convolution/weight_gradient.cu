@@ -231,7 +231,6 @@ struct Consumer {
     }
 };
 
-__device__ inline float4 plus(const float4& a, const float4& b) { return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
 // A block of threads. `End` says what becomes of the sums: `begins` is called by all threads, `ends` by the warps that multiply, with their
 // sums, and `loaded` by those that load, at their end.

@@ -21,21 +21,6 @@ constexpr bool TRADES = TAKEN_REGISTERS > 0;                                    
 constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : 1) * WARP;
 constexpr int READY = 1;                                                         // a barrier of the block
 
-// The barriers of a ring of `SLOTS` rows: one says that a slot is full, one that it is empty.
-template <int SLOTS>
-struct Slots {
-    unsigned base;
-
-    __device__ Barrier full(unsigned slot) const { return {base + 8 * slot}; }
-    __device__ Barrier empty(unsigned slot) const { return {base + 8 * (SLOTS + slot)}; }
-    __device__ void prepare(int consumers) const {
-        for (int slot = 0; slot < SLOTS; ++slot) {
-            full(slot).init(1);
-            empty(slot).init(consumers);
-        }
-    }
-};
-
 // All rows of the met tensor in one line (image block, column tile, row), cut into a stretch for each of the blocks that share
 // a block of channels.
 struct Lines {

@@ -7,9 +7,8 @@ The latter's time is counted, with constants that were fitted to its times on on
 
 Memory is what is read, at the copy rate; products are those of the busiest tensor core; positions those of the boxes
 that the copy engine brings one multiprocessor, those beyond an image's edge included. Splits that add together start
-sooner, and take longer where they are a cluster. Where it promises to be faster it
-is taken, on the GPU that it was measured on. Of a problem that was itself measured (timed_cuts.py) the fastest cut
-stands with its time.
+sooner, and take longer where they are a cluster. Where it promises to be faster it is taken, on the GPU that it was
+measured on. Of a problem that was itself measured (timed_cuts.py) the fastest cut stands with its time.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from ..convolution.depthwise_weight_gradient_configuration import (
     boxes,
     computed,
     configurations,
+    conflicts,
     legal,
     line,
 )
@@ -86,8 +86,9 @@ def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[DepthwiseWeightGrad
     options = configurations(problem, gpu)
     if not options:
         return None
-    seconds, _, best = min((counted_s(problem, cut, gpu), repr(cut), cut) for cut in options)
-    return best, seconds
+    seconds = {cut: counted_s(problem, cut, gpu) for cut in options}
+    best = min(options, key=lambda cut: (seconds[cut], conflicts(problem, cut), repr(cut)))
+    return best, seconds[best]
 
 
 def counted_s(problem: ConvolutionProblem, cut: DepthwiseWeightGradient, gpu: Gpu) -> float:

@@ -202,6 +202,9 @@ __device__ __forceinline__ float4 load_shared(unsigned address) {
     return value;
 }
 
+// Sum of four and four.
+__device__ __forceinline__ float4 plus(const float4& a, const float4& b) { return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
 // A load that keeps its place among the others: a batch of them is under way before the first is waited for.
 __device__ __forceinline__ float4 load_in_order(const float4* from) {
     float4 value;
@@ -212,14 +215,29 @@ __device__ __forceinline__ float4 load_in_order(const float4* from) {
     return value;
 }
 
-// A cursor round a ring of `Slots` buffers: the slot, and the parity of its barrier's phase.
-template <int Slots>
+// The barriers of a ring of `SLOTS` slots: one says that a slot is full, one that it is empty.
+template <int SLOTS>
+struct Slots {
+    unsigned base;
+
+    __device__ Barrier full(unsigned slot) const { return {base + 8 * slot}; }
+    __device__ Barrier empty(unsigned slot) const { return {base + 8 * (SLOTS + slot)}; }
+    __device__ void prepare(int consumers) const {
+        for (int slot = 0; slot < SLOTS; ++slot) {
+            full(slot).init(1);
+            empty(slot).init(consumers);
+        }
+    }
+};
+
+// A cursor round a ring of `Count` buffers: the slot, and the parity of its barrier's phase.
+template <int Count>
 struct Ring {
     unsigned slot = 0;
     unsigned parity = 0;
 
     __device__ void advance() {
-        if (++slot == Slots) {
+        if (++slot == Count) {
             slot = 0;
             parity ^= 1u;
         }
@@ -227,8 +245,8 @@ struct Ring {
     // By at most a whole round.
     __device__ void advance(unsigned count) {
         slot += count;
-        if (slot >= Slots) {
-            slot -= Slots;
+        if (slot >= Count) {
+            slot -= Count;
             parity ^= 1u;
         }
     }

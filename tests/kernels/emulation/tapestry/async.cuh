@@ -68,6 +68,7 @@ void store_words(unsigned address, const unsigned (&words)[Count]) {
 }
 inline float4 load_in_order(const float4* from) { return *from; }
 
+inline float4 plus(const float4& a, const float4& b) { return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 inline void pass_cluster() { emulated::cluster_arrive(); }
 inline void join_cluster() { emulated::cluster_arrive(); }
 inline void wait_for_cluster() { emulated::cluster_wait(); }
@@ -105,12 +106,26 @@ void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned fr
     store_boxes(map, c, x, y, image, from);
 }
 
-template <int Slots>
+template <int SLOTS>
+struct Slots {
+    unsigned base;
+
+    Barrier full(unsigned slot) const { return {base + 8 * slot}; }
+    Barrier empty(unsigned slot) const { return {base + 8 * (SLOTS + slot)}; }
+    void prepare(int consumers) const {
+        for (int slot = 0; slot < SLOTS; ++slot) {
+            full(slot).init(1);
+            empty(slot).init(consumers);
+        }
+    }
+};
+
+template <int Count>
 struct Ring {
     unsigned slot = 0, parity = 0;
 
     void advance() {
-        if (++slot == Slots) slot = 0, parity ^= 1u;
+        if (++slot == Count) slot = 0, parity ^= 1u;
     }
     void advance(unsigned count) {
         for (unsigned i = 0; i < count; ++i) advance();
