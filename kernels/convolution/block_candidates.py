@@ -28,10 +28,12 @@ from .problem import ConvolutionProblem
 # Rows that are summed up together, by pairs of channels a warp: more take more registers than they spare time.
 LEAVING = {4: (4, 5), 2: (5, 6, 7, 8)}
 IDLE = 0.2  # of the output rows that are summed up, or of the channels, at most, beyond what there is
-WARPS, LEAST_TAPS = 8, 4
+LEAST_TAPS = 4
 MOST_STAGES = LANES
-# Bytes of rows in one multiprocessor's ring beside those that a block meets, by pairs of channels a warp.
-AHEAD = {4: 32 << 10, 2: 80 << 10}
+# Bytes of rows in one multiprocessor's ring beside those that a block meets, by pairs of channels a warp; and with more
+# warps than eight.
+AHEAD, AHEAD_OF_MANY = {4: 32 << 10, 2: 80 << 10}, 32 << 10
+MANY = 12  # warps, three a tensor core: one waits while others multiply, so that one row is loaded at once
 FEW_STEPS = 2  # of four columns: with more of them four pairs of two rows take too many registers
 
 
@@ -62,21 +64,22 @@ def cuts(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[ForwardConfiguration
 
 
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
-    """Whole rows of as many images as eight warps have units for."""
+    """Whole rows of as many images as eight or twelve warps have units for."""
     units, wide = ceil(problem.q / 8), ceil(problem.c / 64) * 64 <= (1 + IDLE) * problem.c
-    for channels, pairs in ((64 if wide else 32, 4), (32, 2)):
-        images = max(1, PAIRED_UNITS * WARPS * 2 * pairs // channels // units)
+    for channels, pairs, warps in ((64 if wide else 32, 4, 8), (32, 2, 8), (48, 2, MANY)):
+        images = max(1, PAIRED_UNITS * warps * 2 * pairs // channels // units)
         for leaving in LEAVING[pairs]:
             shape = ForwardConfiguration(channels, images, units, 1, pairs=pairs, leaving=leaving, filter="staged")
             shape = replace(shape, together=_together(problem, shape))
             idle = ceil(problem.p / leaving) * leaving / problem.p - 1
-            if idle <= IDLE and images < 2 * problem.n and shape.warps == WARPS:
+            if idle <= IDLE and images < 2 * problem.n and shape.warps == warps:
                 yield shape
 
 
 def _together(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    """Rows that are loaded at once: one where an image has fewer than a block meets, or registers are scarce."""
-    enough = cut.pairs == 2 or column_steps(problem) <= FEW_STEPS
+    """Rows that are loaded at once: one where an image has fewer than a block meets, or registers are scarce, or other
+    warps have work meanwhile."""
+    enough = cut.warps < MANY and (cut.pairs == 2 or column_steps(problem) <= FEW_STEPS)
     return 2 if enough and met_rows(problem, cut) <= problem.h else 1
 
 
@@ -86,7 +89,8 @@ def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int)
     row = ceil(taken.row_bytes / 1024) * 1024
     most = min(MOST_STAGES, (shared - taken.shared) // (row + 2 * BARRIER_BYTES))
     met = min(met_rows(problem, cut), problem.h)
-    return replace(cut, stages=min(most, met + max(2, AHEAD[cut.pairs] // row))) if met <= most else None
+    ahead = AHEAD[cut.pairs] if cut.warps < MANY else AHEAD_OF_MANY
+    return replace(cut, stages=min(most, met + max(2, ahead // row))) if met <= most else None
 
 
 def _chunked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Iterator[ForwardConfiguration]:

@@ -106,16 +106,22 @@ def group_block(problem: ConvolutionProblem) -> int:
 
 def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footprint:
     """Threads, shared memory and registers of `cut`: the formulas of forward.cu."""
-    pixel, box_x = cut.channels * 2, _box_x(problem, cut)
+    pixel, box_x = 2 * pitch(cut), _box_x(problem, cut)
     row = cut.images * box_x * pixel
     cell_rows, cell_columns = problem.cell
     ragged = cut.images * cut.units % (cut.tile_units * cut.tiles) > 0
     out = (cut.images * cut.units * cell_rows + ragged) * 8 * cell_columns * pixel
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * cut.leaving * _up(out, KIB)
-    barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
+    asked = 2 * ((cut.pairs > 0) & (cut.filter == "staged"))
+    barriers = (2 * cut.stages + cut.out_stages * (cut.leaving + 1) + asked) * BARRIER_BYTES
     shared = ring + barriers + pick(cut.filter == "registers", 0, filter_bytes(problem, cut))
     service = pick(trades(problem, cut), WARPGROUP, SERVICE_WARPS)
     return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
+
+
+def pitch(cut: ForwardConfiguration) -> Number:
+    """Channels from one position to the next in shared memory: those of the narrowest swizzle that has room."""
+    return pick(cut.channels > 32, 64, pick(cut.channels > 16, 32, pick(cut.channels > 8, 16, 8)))
 
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
@@ -185,6 +191,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         copyable(problem)
         & (cut.channels % (8 * cut.octets) == 0)
         & (cut.channels % group_block(problem) == 0)
+        & ((cut.channels == pitch(cut)) | (cut.pairs > 0))
         & (cut.octets <= group_block(problem) // 8)
         & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
         & pick(cut.late, cut.filter != "shared", True)

@@ -12,20 +12,21 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
     Worker worker{barriers, place, shared};
     worker.to = place.out();
     Accumulators open[OPEN];
+    const FilterRoom tile = filter_tile(barriers, shared);
     wait_for_previous_kernel();
-    int channel = -1;
+    int channel = -1, turn = 0;
     for (Chunks cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
         if (run.channel != channel) {
             const bool first = channel < 0;
             channel = run.channel;
-            take(worker.filter, weights, channel, place, shared + FILTER_BASE, warp * WARP + place.lane,
-                 COMPUTE_WARPS * WARP);
+            if (FILTER_ASKED && first) meet(READY, THREADS);
+            take(worker.filter, weights, channel, place, tile, turn++, warp * WARP + place.lane, COMPUTE_WARPS * WARP);
             worker.affine.load(scale, bias, place.first_channel() + channel, weights.channels);
-            if (first) meet(READY, THREADS);   // weights are asked for before the first barrier is
+            if (!FILTER_ASKED && first) meet(READY, THREADS);   // weights are asked for before the first barrier is
         }
         const int count = Rows::count(run), first = rows.first(run);
-        worker.walk(open, max(0, rows.begin - first), min(count, rows.end - first), count);
+        worker.walk(open, max(0, rows.begin - first), min(count, rows.end - first), count, cursor.last());
     }
     if (channel < 0) meet(READY, THREADS);   // nothing to do: the others are not kept waiting
 }
@@ -69,14 +70,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
             barriers.row_empty(slot).init(COMPUTE_WARPS);
         }
         for (int slot = 0; slot < spec::OUT_STAGES; ++slot) {
-            barriers.out_full(slot).init(COMPUTE_WARPS);
+            for (int row = 0; row < LEAVING; ++row) barriers.out_full(slot, row).init(COMPUTE_WARPS);
             barriers.out_ready(slot).init(1);
         }
+        const FilterRoom tile = filter_tile(barriers, shared);
+        if constexpr (FILTER_ASKED) tile.full.init(1), tile.empty.init(COMPUTE_WARPS);
         fence_barrier_init();
     }
     __syncwarp();
     pass(READY, THREADS);    // the others wait for the barriers, the first loads for nobody
     wait_for_previous_kernel();
-    load_rows({upper, middle, lower}, chunks, rows, left, barriers, shared);
+    load_rows({upper, middle, lower}, {weights, channels}, chunks, rows, left, barriers, shared);
     let_next_kernel_start();
 }

@@ -45,11 +45,11 @@ __device__ __forceinline__ void multiply(Accumulators (&sums)[OPEN], const Filte
     }
 }
 
-// A block of output rows: which of the input rows that it meets exist, counted from the first; whether it is the first of a run; and
-// how many of its output rows there are.
+// A block of output rows: which of the input rows that it meets exist, counted from the first; whether it is the first of a run, or
+// the last that these warps compute; and how many of its output rows there are.
 struct Block {
     int begin, end;
-    bool first;
+    bool first, last;
     int rows;
 
     __device__ __forceinline__ bool holds(int at) const { return at >= begin && at < end; }
@@ -66,12 +66,12 @@ struct Worker {
     Ring<spec::OUT_STAGES> out;
     unsigned zero = blockDim.y - 1;    // 0, which only the launch knows
 
-    // Adds up the output rows of a run of `count` input rows, of which those from `first` to `last` exist.
-    __device__ void walk(Accumulators (&sums)[OPEN], int first, int last, int count) {
+    // Adds up the output rows of a run of `count` input rows, of which those from `first` to `last` exist. No run follows one that `ends`.
+    __device__ void walk(Accumulators (&sums)[OPEN], int first, int last, int count, bool ends) {
         const int rows = (count - SPAN) / spec::STRIDE_Y + 1;
         for (int row = 0; row < rows; row += LEAVING) {
             const int base = row * spec::STRIDE_Y;
-            const Block block{first - base, last - base, row == 0, min(LEAVING, rows - row)};
+            const Block block{first - base, last - base, row == 0, ends && row + LEAVING >= rows, min(LEAVING, rows - row)};
 #pragma unroll
             for (int p = 0; p < OPEN; ++p)
 #pragma unroll
@@ -79,9 +79,6 @@ struct Worker {
             Ring<spec::STAGES> at = ring;
             add<0, 0>(sums, block, at);
             if (row + LEAVING >= rows) release(sums, block, STEP, count - base);
-            fence_for_copy_engine();
-            __syncwarp();
-            if (elected()) barriers.out_full(out.slot).arrive();
             out.advance();
         }
     }
@@ -159,7 +156,8 @@ struct Worker {
         ring.advance(count);
     }
 
-    // Rounds and stages the output rows from `FROM` to `TO`.
+    // Rounds and stages the output rows from `FROM` to `TO`. They may leave when all of their block are staged: the fence of every row
+    // would take more time than it spares. Behind the last block nothing is left to do, and its rows leave at once.
     template <int FROM, int TO>
     __device__ __forceinline__ void stage(const Accumulators (&sums)[OPEN], const Block& block) {
         if constexpr (FROM < TO) {
@@ -168,6 +166,10 @@ struct Worker {
 #pragma unroll
             for (int p = FROM; p < TO; ++p)
                 if (p < block.rows) stage_row(sums[p], affine, to, stage + p * OUT_PITCH);
+            if (TO < LEAVING && !block.last) return;
+            fence_for_copy_engine();
+            __syncwarp();
+            if (place.lane >= (block.last ? FROM : 0) && place.lane < TO) barriers.out_full(out.slot, place.lane).arrive();
         }
     }
 };

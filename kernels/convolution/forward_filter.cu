@@ -111,13 +111,16 @@ __device__ __forceinline__ void take_staged(Filter& filter, const FilterPlace (&
         }
 }
 
+constexpr bool FILTER_ASKED = false;    // computing threads bring it
+__device__ __forceinline__ void ask_for_filter(const Weights&, int, const FilterRoom&, int) {}
+
 // Makes ready what a warp multiplies with for the channel block that begins at `channel`.
 __device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place,
-                                     unsigned tile, int thread, int threads) {
+                                     const FilterRoom& tile, int, int thread, int threads) {
     if constexpr (spec::FILTER_STAGED) {
-        bring_filter(weights, Outer(channel), tile, thread, threads);
+        bring_filter(weights, Outer(channel), tile.address, thread, threads);
         FilterPlace places[TAP_LOADS];
-        place_fragments(places, place, tile);
+        place_fragments(places, place, tile.address);
 #pragma unroll
         for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a)
 #pragma unroll
@@ -128,9 +131,9 @@ __device__ __forceinline__ void take(Filter& filter, const Weights& weights, int
 }
 
 __device__ __forceinline__ void take(Operands& from, const Weights& weights, int channel, const Place& place,
-                                     unsigned tile, int thread, int threads) {
-    bring_filter(weights, Outer(channel), tile, thread, threads);
-    place_fragments(from.filter, place, tile);
+                                     const FilterRoom& tile, int, int thread, int threads) {
+    bring_filter(weights, Outer(channel), tile.address, thread, threads);
+    place_fragments(from.filter, place, tile.address);
 #pragma unroll
     for (int t = 0; t < (EVEN ? 1 : spec::TILES); ++t)
         from.rows[t] = input_corner(place.lane, place.tile + t, Pair(0), place.group);

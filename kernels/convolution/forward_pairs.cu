@@ -23,7 +23,7 @@ constexpr int LOADED = spec::STRIDE_X + COLUMN_STEPS;      // steps of four colu
 constexpr int SWAPPED = LOADED / 2 * 2;                    // of those: every other lane group loads them in another order
 constexpr int PERIOD_STEPS = 2;                            // steps after which the swizzle repeats
 constexpr bool RAGGED = spec::UNITS % (8 * spec::TILES) != 0;
-constexpr int SPARE_BYTES = RAGGED ? 8 * spec::CHANNELS * 2 : 0;    // where units beyond the last one are staged
+constexpr int SPARE_BYTES = RAGGED ? 8 * spec::PITCH * 2 : 0;       // where units beyond the last one are staged
 
 using Words = unsigned[CHANNEL_PAIRS];    // of a position: what a lane moves at once
 
@@ -153,24 +153,30 @@ struct Place {
 
 constexpr int FILTER_NUMBERS = spec::STORED_R * spec::STORED_S * spec::WIDTH;    // of a channel
 constexpr int FILTER_BYTES = spec::FILTER_STAGED ? (2 * spec::CHANNELS * FILTER_NUMBERS + 15) / 16 * 16 : 0;
+constexpr bool FILTER_ASKED = spec::FILTER_STAGED;    // by the loader
 constexpr int FILTER_TURN = 2;    // the barrier of those who bring it
 
-// The filter of a block's channels as it is stored: what a warp gathers of it would be as many lines of memory.
+// The filter of a block's channels as it is stored, whole octets: what a warp gathers of it would be as many lines of memory. The
+// loader asks for it, ahead of the rows that would be in its way; computing threads bring one whose address is odd.
 struct Staged {
+    const unsigned short* from;
     unsigned tile;
     int channels;    // of the block
 
-    // Brings it: all computing threads of the block, each a share.
-    __device__ void bring(const Weights& weights, int base, int thread, int threads) const {
-        const unsigned short* from = weights.data + static_cast<long long>(base) * FILTER_NUMBERS;
-        const bool aligned = reinterpret_cast<unsigned long long>(from) % 16 == 0;
+    __device__ Staged(const Weights& weights, int channel, unsigned tile)
+        : from(weights.data + static_cast<long long>(channel) * FILTER_NUMBERS),
+          tile(tile),
+          channels(min(spec::CHANNELS, weights.channels - channel)) {}
+
+    __device__ bool aligned() const { return reinterpret_cast<unsigned long long>(from) % 16 == 0; }
+    __device__ void ask(const Barrier& full) const {
+        const unsigned bytes = 2 * channels * FILTER_NUMBERS;
+        full.arrive_expecting(bytes);
+        load_bytes(tile, from, bytes, full);
+    }
+    __device__ void bring(int thread, int threads) const {
         meet(FILTER_TURN, threads);   // nobody reads the last block's any more
-        for (int i = 8 * thread; i < channels * FILTER_NUMBERS; i += 8 * threads)    // channels are whole octets
-            if (aligned)
-                copy_octet(tile + 2 * i, from + i, true);
-            else
-                copy_numbers(tile + 2 * i, from + i, true);
-        wait_copies();
+        for (int i = 8 * thread; i < channels * FILTER_NUMBERS; i += 8 * threads) copy_numbers(tile + 2 * i, from + i, true);
         meet(FILTER_TURN, threads);
     }
 
@@ -189,13 +195,44 @@ struct Staged {
     }
 };
 
-__device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place, unsigned tile,
-                                     int thread, int threads) {
+// In which every number that a lane has of a filter is.
+__device__ __forceinline__ unsigned all_of(const Filter& filter) {
+    unsigned all = 0;
+#pragma unroll
+    for (int pair = 0; pair < CHANNEL_PAIRS; ++pair)
+#pragma unroll
+        for (int r = 0; r < spec::R; ++r)
+#pragma unroll
+            for (int step = 0; step < COLUMN_STEPS; ++step) all |= filter.part[pair][r][step];
+    return all;
+}
+
+// What a loader asks for where the `turn`-th channel block begins at `channel`. A whole warp runs this.
+__device__ __forceinline__ void ask_for_filter(const Weights& weights, int channel, const FilterRoom& tile, int turn) {
+    if constexpr (spec::FILTER_STAGED) {
+        const Staged staged(weights, channel, tile.address);
+        if (!staged.aligned()) return;
+        tile.empty.wait((turn & 1) ^ 1u);
+        if (elected()) staged.ask(tile.full);
+        __syncwarp();
+    }
+}
+
+// Makes ready what a warp multiplies with for the `turn`-th channel block, which begins at `channel`.
+__device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place, const FilterRoom& tile,
+                                     int turn, int thread, int threads) {
     const int octet = K(place.octet).get();
     if constexpr (spec::FILTER_STAGED) {
-        const Staged staged{tile, min(spec::CHANNELS, weights.channels - channel)};
-        staged.bring(weights, channel, thread, threads);
+        const Staged staged(weights, channel, tile.address);
+        if (staged.aligned())
+            tile.full.wait(turn & 1);
+        else
+            staged.bring(thread, threads);
         filter.load(staged, octet, place.part(), place.lane);
+        if (staged.aligned()) {
+            __syncwarp();
+            if (elected()) tile.empty.arrive_after(all_of(filter), place.zero);
+        }
     } else {
         filter.load(weights, channel + octet, place.part(), place.lane);
     }

@@ -10,16 +10,16 @@ namespace {
 constexpr int WARP = 32;
 constexpr bool TRADES = spec::TAKEN_REGISTERS > 0;                          // loader and storer leave registers to the others
 constexpr int SERVICE_WARPS = TRADES ? 4 : 2;                               // loader, storer; what makes them a warpgroup
-constexpr int PIXEL = spec::CHANNELS * 2;                                   // bytes of a position in shared memory
 constexpr int TILE_Q = spec::UNITS_Q * 8;                                   // output columns of a run
 constexpr int COMPUTE_WARPS = spec::WarpPlace::size();
 constexpr int THREADS = (COMPUTE_WARPS + SERVICE_WARPS) * WARP;
 constexpr int align_kib(int bytes) { return (bytes + 1023) / 1024 * 1024; }
-constexpr int ROW_BYTES = spec::InputRow(0u).bytes();                       // what one box brings
-constexpr int ROW_PITCH = align_kib(ROW_BYTES);
+constexpr int boxed(int bytes) { return bytes / spec::PITCH * spec::CHANNELS; }    // of a tile: what the copy engine moves
+constexpr int ROW_BYTES = boxed(spec::InputRow(0u).bytes());                // what one box brings
+constexpr int ROW_PITCH = align_kib(spec::InputRow(0u).bytes());
 constexpr int STAGE_BYTES = ROW_PITCH * spec::STAGE_ROWS;
-constexpr int OUT_BYTES = spec::OutputRow(0u).bytes();                      // what one box takes away
-constexpr int OUT_PITCH = align_kib(OUT_BYTES + SPARE_BYTES);
+constexpr int OUT_BYTES = boxed(spec::OutputRow(0u).bytes());               // what one box takes away
+constexpr int OUT_PITCH = align_kib(spec::OutputRow(0u).bytes() + SPARE_BYTES);
 constexpr int LEAVING = spec::LEAVING;                                      // output rows that are staged together
 constexpr int OUT_STAGE_BYTES = OUT_PITCH * LEAVING;
 constexpr int OUT_BASE = STAGE_BYTES * spec::STAGES;
@@ -31,11 +31,19 @@ struct Barriers {
     unsigned base;
     __device__ Barrier row_full(unsigned slot) const { return {base + 8 * slot}; }
     __device__ Barrier row_empty(unsigned slot) const { return {base + 8 * (spec::STAGES + slot)}; }
-    __device__ Barrier out_full(unsigned slot) const { return {base + 8 * (2 * spec::STAGES + slot)}; }
-    __device__ Barrier out_ready(unsigned slot) const {
-        return {base + 8 * (2 * spec::STAGES + spec::OUT_STAGES + slot)};
+    __device__ Barrier out_full(unsigned slot, int row = 0) const {
+        return {base + 8 * (2 * spec::STAGES + slot * LEAVING + row)};
     }
+    __device__ Barrier out_ready(unsigned slot) const {
+        return {base + 8 * (2 * spec::STAGES + spec::OUT_STAGES * LEAVING + slot)};
+    }
+    __device__ Barrier filter_full() const { return out_ready(spec::OUT_STAGES); }
+    __device__ Barrier filter_empty() const { return out_ready(spec::OUT_STAGES + 1); }
 };
+
+__device__ __forceinline__ FilterRoom filter_tile(const Barriers& barriers, unsigned shared) {
+    return {shared + FILTER_BASE, barriers.filter_full(), barriers.filter_empty()};
+}
 
 // A run of rows of cells (output rows, where a cell is one) of one image block, column tile and channel block.
 struct Run {
@@ -61,6 +69,7 @@ struct Chunks {
 
     __device__ explicit Chunks(const Work& all) : work(all), index(blockIdx.x) { open(); }
     __device__ bool live() const { return index < work.chunks; }
+    __device__ bool last() const { return position + run.rows >= end && index + static_cast<int>(gridDim.x) >= work.chunks; }
     __device__ void advance() {
         position += run.rows;
         if (position < end) return cut();
@@ -107,11 +116,13 @@ __device__ __forceinline__ void load_row(const Maps& maps, const Rows& rows, con
 
 // A whole warp runs this and elects a lane to issue: a branch on the lane number would make every copy a loop over
 // lanes.
-__device__ void load_rows(const Maps& maps, Chunks cursor, const Rows& rows, int left, const Barriers& barriers,
-                          unsigned shared) {
+__device__ void load_rows(const Maps& maps, const Weights& weights, Chunks cursor, const Rows& rows, int left,
+                          const Barriers& barriers, unsigned shared) {
     Ring<spec::STAGES> ring;
+    int channel = -1, turn = 0;
     for (; cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
+        if (run.channel != channel) ask_for_filter(weights, channel = run.channel, filter_tile(barriers, shared), turn++);
         const int first = rows.first(run), x = run.column * spec::STRIDE_X - left;
         const int end = min(first + Rows::count(run), rows.end);
         for (int y = max(first, rows.begin); y < end; y += spec::STAGE_ROWS) {
@@ -184,13 +195,16 @@ __device__ void store_rows(const TensorMap& output, const TensorMap& residual, c
     bool pending = false;
     for (RowCursor cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.runs.run;
-        barriers.out_full(ring.slot).wait(ring.parity);
-        if (elected()) {
-            const unsigned from = shared + OUT_BASE + ring.slot * OUT_STAGE_BYTES;
-            const int count = cursor.count();
-            for (int i = 0; i < count; ++i)
+        const unsigned from = shared + OUT_BASE + ring.slot * OUT_STAGE_BYTES;
+        const int count = cursor.count();
+        for (int i = 0; i < count; ++i) {    // each when it may leave
+            barriers.out_full(ring.slot, i).wait(ring.parity);
+            if (elected())
                 store_box<spec::STORE_HINT>(output, run.channel, run.output_column(), run.output_row(cursor.row + i),
                                             run.image, from + i * OUT_PITCH);
+            __syncwarp();
+        }
+        if (elected()) {
             commit_stores();
             wait_stores_read<READING>();
         }

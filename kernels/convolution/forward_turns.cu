@@ -20,7 +20,7 @@ struct Worker {
     unsigned zero = blockDim.y - 1;    // 0, which only the launch knows
 
     // Adds up the output rows of a run of `count` input rows, of which those from `first` to `last` exist.
-    __device__ void walk(Accumulators (&open)[OPEN], int first, int last, int count) {
+    __device__ void walk(Accumulators (&open)[OPEN], int first, int last, int count, bool) {
         begin = first, end = last, total = count + LATE;
         for (int t = 0; t < total; t += PERIOD) turn<0>(open, t);
     }

@@ -33,6 +33,13 @@ struct Weights {
     }
 };
 
+// Where a block's filter passes through shared memory; and where a loader brings it, the barriers that say that it is there, and that
+// all have taken what they want of it.
+struct FilterRoom {
+    unsigned address;
+    Barrier full, empty;
+};
+
 // An octet of a filter whose address is any even number.
 __device__ __forceinline__ void copy_numbers(unsigned to, const unsigned short* from, bool there) {
     unsigned words[4];

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cost.columns import Number, ceil, pick, smaller
-from .configuration import RESERVED_SHARED, ForwardConfiguration, footprint
+from .configuration import RESERVED_SHARED, ForwardConfiguration, footprint, pitch
 from .divisor import packed as packed_divisor
 from .problem import ConvolutionProblem
 
@@ -143,8 +143,10 @@ class Rows:
     below: int = 0
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
-    """The map of `view` for boxes of (images, rows, columns) x channels."""
+def tensor_map(view: View, box: tuple[int, int, int], channels: int, span: int = 0) -> Any:
+    """The map of `view` for boxes of (images, rows, columns) x channels, which lie `span` bytes apart in shared memory,
+    those of the channels by default: so wide is the swizzle.
+    """
     from ..runtime.tensor_map import TensorMap
 
     n, h, w, c = view.shape
@@ -156,7 +158,7 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
         (c, w, h, n),
         strides,
         (channels, columns, rows, images),
-        swizzle=SWIZZLES[2 * channels],
+        swizzle=SWIZZLES[span or 2 * channels],
     )
 
 
@@ -207,9 +209,10 @@ def arguments(
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
-    upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
-    target = tensor_map(output, out_box, cut.channels)
-    added = tensor_map(residual, out_box, cut.channels) if residual else target
+    channels, span = cut.channels, 2 * int(pitch(cut))
+    upper, middle, lower = (tensor_map(view, box, channels, span) for view in inputs)
+    target = tensor_map(output, out_box, channels, span)
+    added = tensor_map(residual, out_box, channels, span) if residual else target
     existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
         upper, middle, lower, target, added, *pointers,

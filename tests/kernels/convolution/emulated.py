@@ -68,9 +68,9 @@ def wide_problems(draw: st.DrawFn, kind: Kind[Wide]) -> ConvolutionProblem:
     return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+def tensor_map(view: View, box: tuple[int, int, int], channels: int, span: int = 0) -> bytes:
     """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
-    return _map(view, box, channels, {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[2 * channels]])
+    return _map(view, box, channels, {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[span or 2 * channels]])
 
 
 def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:

@@ -83,6 +83,9 @@ BLOCKED = [
     Kind(cut(8, 2, 1, 1, stages=9, chunk=7, kept="staged", pairs=4, leaving=3, together=2), 7, 7, width=1, fused=True),
     Kind(cut(16, 1, 2, 1, stages=8, kept="staged", pairs=4, leaving=3), 3, 3, width=1, stride=(2, 2)),
     Kind(cut(16, 1, 2, 1, stages=9, pairs=4, leaving=3, together=2), 4, 4, width=2, stride=(1, 2), dilation=(2, 1)),
+    # Channels that are no whole swizzle.
+    Kind(cut(48, 3, 1, 1, stages=9, kept="staged", pairs=2, leaving=3, together=2), 7, 7, width=1, fused=True),
+    Kind(cut(24, 1, 3, 1, stages=5, pairs=4, leaving=2), 3, 5, width=2, dtype="bf16"),
 ]
 # The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [

@@ -27,15 +27,18 @@ struct Stores {
 };
 Stores stores;
 
-// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside.
+// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside. Positions lie as far apart as
+// the swizzle is wide, whatever the box has of them. Returns the bytes that are moved.
 template <class Each>
 unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int image, const Each& each) {
     const std::int64_t start[4] = {c, x, y, image};
     std::int32_t at[4];
+    const unsigned gap = map.swizzle > 2 * map.box[0] ? map.swizzle - 2 * map.box[0] : 0;
+    unsigned bytes = 0;
     for (at[3] = 0; at[3] < map.box[3]; ++at[3])
         for (at[2] = 0; at[2] < map.box[2]; ++at[2])
-            for (at[1] = 0; at[1] < map.box[1]; ++at[1])
-                for (at[0] = 0; at[0] < map.box[0]; ++at[0], place += 2) {
+            for (at[1] = 0; at[1] < map.box[1]; ++at[1], place += gap)
+                for (at[0] = 0; at[0] < map.box[0]; ++at[0], place += 2, bytes += 2) {
                     bool inside = true;
                     std::int64_t offset = 0;
                     for (int axis = 0; axis < 4; ++axis) {
@@ -46,7 +49,7 @@ unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int 
                     const unsigned turned = map.swizzle > 16 ? place ^ (place >> 3 & (map.swizzle - 16)) : place;
                     each(shared_pointer(turned, 2), inside ? map.pointer + 2 * offset : nullptr);
                 }
-    return place;
+    return bytes;
 }
 
 void leave_barriers(const emulated::Block* block, unsigned address, unsigned bytes) {
@@ -116,7 +119,7 @@ void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int imag
                       std::memcpy(into, from, 2);
                   else
                       std::memset(into, 0, 2);
-              }) - to);
+              }));
 }
 
 void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
