@@ -7,9 +7,12 @@ constexpr int PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;                   // 
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
 constexpr int OCTET_PITCH = R * N * 16;                                      // bytes of an octet of depth, all filter rows
 constexpr int FILTER_PART = DEPTH * OCTET_PITCH;                             // of a warpgroup
-constexpr int FILTER_BASE = ROW_PITCH * STAGES;
 constexpr int BROUGHT = 2;                                                   // a barrier of the block, as READY is
 constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // of an outer channel in memory
+constexpr int LINES = TRANSPOSED ? GROUPS * READ * 8 : CHANNEL_GROUPS * N;   // that a block meets
+constexpr int LYING_BYTES = FETCHED ? LINES * LINE_BYTES : 0;                // the filter as it lies in memory
+constexpr int FILTER_BASE = ROW_PITCH * STAGES;
+static_assert(!LYING_IN_RING || LYING_BYTES <= ROW_PITCH * STAGES);
 
 struct Work : Lines {
     int images, rows_out, columns_out;    // of the output
@@ -49,6 +52,11 @@ struct Weights {
         if (c >= channels_read || k >= channels_written || c / WIDTH_READ != k / WIDTH_WRITTEN) return 0u;
         return TRANSPOSED ? data[place(c, tap, k % WIDTH_WRITTEN)] : data[place(k, tap, c % WIDTH_READ)];
     }
+    // Eight inner channels of an outer one.
+    __device__ __forceinline__ void load(unsigned (&words)[4], int outer, const Tap& tap, int inner) const {
+        const uint4 found = *reinterpret_cast<const uint4*>(data + place(outer, tap, inner));
+        words[0] = found.x, words[1] = found.y, words[2] = found.z, words[3] = found.w;
+    }
     __device__ bool aligned() const { return reinterpret_cast<unsigned long long>(data) % 16 == 0; }
 };
 
@@ -78,14 +86,36 @@ struct Written {
     __device__ int cell_column(int i) const { return (first + i) / OUTPUT_OCTETS % CELL_X; }
 };
 
-// Eight numbers to eight places of shared memory, one an octet of the depth.
-__device__ __forceinline__ void turn_square(const Weights& weights, int c, int k, const Tap& tap, unsigned to) {
+// The lines of the outer channels that a block meets, as they lie in memory, where FETCHED: one copy brings them. Sixteen bytes at a
+// time, each from a line of its own, take the threads several times as long. The loader asks for it ahead of the rows, which would be
+// in its way; LYING_IN_RING, it lies where they go, and they are asked for when it is put in order.
+struct Lying {
+    unsigned lines;
+    Barrier there;
+
+    __device__ static int first(const Work& work, const Share& share) {
+        return TRANSPOSED ? share.group * READ * 8 : Written(work, share, 0).channel(0);
+    }
+
+    // One thread asks.
+    __device__ void ask(const Weights& weights, const Work& work, const Share& share) const {
+        const int begin = first(work, share), end = min(begin + LINES, TRANSPOSED ? weights.channels_read : weights.channels_written);
+        const unsigned bytes = (end - begin) * LINE_BYTES;
+        there.arrive_expecting(bytes);
+        load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), bytes, there);
+    }
+    // Eight inner channels of an outer one, which is counted from the first.
+    __device__ __forceinline__ void load(unsigned (&words)[4], const Weights& weights, int outer, const Tap& tap, int inner) const {
+        load_words(words, lines + 2 * unsigned(weights.place(outer, tap, inner)));
+    }
+};
+
+// Eight numbers to eight places of shared memory, one an octet of the depth: outer channels are those read.
+template <class Load>
+__device__ __forceinline__ void turn_square(const Load& load, unsigned to) {
     unsigned rows[8][4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const uint4 row = *reinterpret_cast<const uint4*>(weights.data + weights.place(c + i, tap, k % WIDTH_WRITTEN));
-        rows[i][0] = row.x, rows[i][1] = row.y, rows[i][2] = row.z, rows[i][3] = row.w;
-    }
+    for (int i = 0; i < 8; ++i) load(rows[i], i);
 #pragma unroll
     for (int column = 0; column < 8; ++column) {
         unsigned words[4];
@@ -98,30 +128,6 @@ __device__ __forceinline__ void turn_square(const Weights& weights, int c, int k
     }
 }
 
-// The lines of the outer channels that a block writes, as they lie in memory: by one copy, where FETCHED. Sixteen bytes at a time,
-// each from a line of its own, take the threads several times as long.
-struct Lying {
-    unsigned lines;
-    Barrier there;
-
-    __device__ static int first(const Work& work, const Share& share) { return Written(work, share, 0).channel(0); }
-
-    // One thread asks; all wait where they meet the first time.
-    __device__ void ask(const Weights& weights, const Work& work, const Share& share) const {
-        const int begin = first(work, share), end = min(begin + CHANNEL_GROUPS * N, weights.channels_written);
-        const unsigned bytes = (end - begin) * LINE_BYTES;
-        there.init(1);
-        fence_barrier_init();
-        there.arrive_expecting(bytes);
-        load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), bytes, there);
-    }
-    __device__ void take(const Weights& weights, int line, const Tap& tap, int inner, unsigned to) const {
-        unsigned words[4];
-        load_words(words, lines + 2 * unsigned(weights.place(line, tap, inner)));
-        store_octet(to, words);
-    }
-};
-
 // All computing threads of the block, each a share. A thread brings all rows of its column; turned ones, one. Neighbouring threads
 // bring two octets that lie side by side.
 __device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread,
@@ -129,11 +135,7 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
     constexpr bool squares = WHOLE && TRANSPOSED;
     constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
     const bool aligned = weights.aligned(), fetched = FETCHED && aligned;
-    if (fetched) {
-        if (thread < WARP && elected()) lying.ask(weights, work, share);
-        meet(BROUGHT, COMPUTE_THREADS);
-        lying.there.wait(0);
-    }
+    if (fetched) lying.there.wait(0);
     const int first = FETCHED ? Lying::first(work, share) : 0;
     constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
     for (int place = thread; place < places; place += COMPUTE_THREADS) {
@@ -149,10 +151,14 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
             const Tap tap(r, s, own.cell_row(n / 8), own.cell_column(n / 8));
             const bool there = own.there && octet < OCTETS && tap.there;
             const unsigned to = column + r * N * 16;
-            if (squares && there && aligned) {
-                turn_square(weights, c, k, tap, to);
+            if (squares && there && fetched) {
+                turn_square([&](unsigned (&row)[4], int i) { lying.load(row, weights, c - first + i, tap, k % WIDTH_WRITTEN); }, to);
+            } else if (squares && there && aligned) {
+                turn_square([&](unsigned (&row)[4], int i) { weights.load(row, c + i, tap, k % WIDTH_WRITTEN); }, to);
             } else if (fetched && there) {
-                lying.take(weights, k - first, tap, c % WIDTH_READ, to);
+                unsigned words[4];
+                lying.load(words, weights, k - first, tap, c % WIDTH_READ);
+                store_octet(to, words);
             } else if (WHOLE && !TRANSPOSED && there && aligned) {
                 copy_octet(to, weights.data + weights.place(k, tap, c % WIDTH_READ), true);
             } else {
@@ -171,7 +177,7 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
     }
     wait_copies();
     fence_for_copy_engine();
-    meet(BROUGHT, COMPUTE_THREADS);
+    meet(BROUGHT, LYING_IN_RING ? THREADS : COMPUTE_THREADS);    // the loader, too, whose rows take its room
 }
 
 }  // namespace

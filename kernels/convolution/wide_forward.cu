@@ -28,8 +28,8 @@ constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
 constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
-constexpr int LYING_BASE = AFFINE_BASE + AFFINE_BYTES;                       // the filter as it lies in memory
-constexpr int BARRIER_BASE = LYING_BASE + (FETCHED ? CHANNEL_GROUPS * N * LINE_BYTES : 0);
+constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
+constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
 constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
@@ -333,15 +333,16 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
+    const Lying lying{shared + LYING_BASE, {shared + BARRIER_BASE + 16 * STAGES}};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
         if constexpr (TRADES) take_registers<TAKEN_REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
         if constexpr (AFFINE) bring_affine(scale, bias, work, share, shared + AFFINE_BASE);
-        bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x,
-                     {shared + LYING_BASE, {shared + BARRIER_BASE + 16 * STAGES}});
-        meet(READY, THREADS);
+        if constexpr (FETCHED) meet(READY, THREADS);
+        bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x, lying);
+        if constexpr (!FETCHED) meet(READY, THREADS);
         Worker worker(barriers, work, boxes, output, residual, share, shared, warp);
         Open open;
         for (int position = share.begin; position < share.end;) {
@@ -360,11 +361,15 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     if (elected()) {
         prefetch(input);
         barriers.prepare(COMPUTE_WARPS);
+        if constexpr (FETCHED) lying.there.init(1);
         fence_barrier_init();
     }
     __syncwarp();
     pass(READY, THREADS);
     wait_for_previous_kernel();
+    if (FETCHED && weights.aligned() && elected()) lying.ask(weights, work, Share(work));
+    __syncwarp();
+    if constexpr (LYING_IN_RING) meet(BROUGHT, THREADS);
     load_rows(input, work, barriers, shared);
     let_next_kernel_start();
 }

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, gcd
-from typing import Any
+from typing import Any, Literal
 
 from ..cost.gpu import tuned_gpu
 from ..dimensions.declarations import declarations
@@ -22,6 +22,7 @@ from .launch import View
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
+Lies = Literal["beside", "in the ring"]
 NAME = "wide_forward"
 ARCH = "sm_90a"
 BATCH, SMALL_BATCH = 3, 2  # pairs of octets that are loaded together; and where registers are scarce
@@ -139,31 +140,45 @@ class WideCut(Warpgroups):
         """Octets of an output."""
         return self.sweep.octets[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
 
-    @property
-    def lying_bytes(self) -> int:
-        """Bytes of the filter's lines that a block reads, as they lie in memory."""
-        sweep, chosen = self.sweep, self.configuration
-        lines = 8 * chosen.groups * chosen.shares * self.written
-        return 2 * lines * sweep.rows.stored * sweep.columns.stored * sweep.read
+    @cached_property
+    def lies(self) -> Lies | None:
+        """Where one copy brings the filter, before it is put in order: beside the rest, or where there is no room for
+        that, in a forward pass, where rows go then.
+
+        Nowhere where channels are no whole octets, or where what a block has of a group is no stretch of memory.
+        """
+        transposed, parts = self.sweep.transposed, self.configuration.parts
+        if self.sweep.read % 8 or self.sweep.written % 8 or (transposed and parts not in (1, self.sweep.rows.cell)):
+            return None
+        if fits(self._shared_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block):
+            return "beside"
+        return "in the ring" if not transposed and self.lying_bytes <= self._ring_bytes else None
 
     @property
-    def fetched(self) -> bool:
-        """Whether one copy brings the filter, before it is put in order: where that is only moving octets, and fits."""
-        whole = not self.sweep.transposed and self.sweep.read % 8 == self.sweep.written % 8 == 0
-        return whole and fits(self._kept_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block)
+    def lying_bytes(self) -> int:
+        """Bytes of the filter's lines that a block meets, as they lie in memory: of channels written, or in an input
+        gradient of those read."""
+        sweep, chosen = self.sweep, self.configuration
+        inner = sweep.written if sweep.transposed else sweep.read
+        lines = 8 * chosen.groups * (sweep.octets[0] if sweep.transposed else chosen.shares * self.written)
+        return 2 * lines * sweep.rows.stored * sweep.columns.stored * inner
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory."""
-        return self._kept_bytes + self.fetched * self.lying_bytes
+        return self._shared_bytes + (self.lies == "beside") * self.lying_bytes
 
     @property
-    def _kept_bytes(self) -> int:
+    def _ring_bytes(self) -> int:
+        return self.configuration.stages * ceil(self.row_bytes / 128) * 128
+
+    @property
+    def _shared_bytes(self) -> int:
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
-        ring = self.configuration.stages * ceil(self.row_bytes / 128) * 128
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
-        return ring + self.filter_bytes + staged + affine + BARRIER_BYTES * (2 * self.configuration.stages + 1)
+        barriers = BARRIER_BYTES * (2 * self.configuration.stages + 1)
+        return self._ring_bytes + self.filter_bytes + staged + affine + barriers
 
     @property
     def batch(self) -> int:
@@ -248,7 +263,7 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed, "BATCH": cut.batch,
-        "FETCHED": cut.fetched,
+        "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,

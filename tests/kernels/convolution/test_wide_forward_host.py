@@ -40,6 +40,7 @@ class Kind(emulated.Kind[Cut]):
     fused: bool = False
     what: Literal["forward", "input_gradient"] = "forward"
     way: int = 0  # of those that a strided input gradient has: cells, or a sweep for every parity
+    tight: bool = False  # no room for the filter beside the rest
 
 
 def cut(groups: int = 1, parts: int = 1, shares: int = 1, tiles: int = 1, images: int = 1, stages: int = 2) -> Cut:
@@ -74,6 +75,10 @@ KINDS = [
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
     Kind(cut(5, images=8), 3, 3, width=24),  # registers are too scarce to load three pairs of octets at once
+    # The filter where rows go then.
+    Kind(cut(2, images=8, stages=3), 3, 3, width=24, tight=True),
+    Kind(cut(tiles=2, images=16, stages=4), 3, 3, width=40, dtype="bf16", fused=True, tight=True),
+    Kind(cut(parts=2, images=8), 3, 2, width=48, stride=(2, 1), tight=True),
 ]
 
 
@@ -83,27 +88,39 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert {cut.boxed for cut in found} == {False, True}
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
     assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
-    assert {cut.fetched for cut in found if not cut.sweep.transposed} == {False, True}
-    assert not any(cut.fetched for cut in found if cut.sweep.transposed)
+    for transposed in (False, True):
+        assert {cut.lies for cut in found if cut.sweep.transposed == transposed} == {None, "beside"}
+
+
+def test_a_filter_lies_where_rows_go_then_where_it_has_no_room_beside_them() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide_forward, "fits", lambda *_: False)
+        for kind in KINDS:
+            part = ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what)[kind.way][0]
+            found = WideCut(part.sweep, kind.cut, kind.fused).lies
+            assert found in ({"in the ring"} if kind.tight else {None, "in the ring"})
+            assert found is None or not part.sweep.transposed
 
 
 @functools.cache
-def library(sweep: Sweep, chosen: Cut, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+def library(sweep: Sweep, chosen: Cut, tight: bool, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
     return host_compiler.emulated(wide_forward.source(sweep, chosen, **dict(flags)), "wide_forward")
 
 
 def run(
-    sweep: Sweep, chosen: Cut, x: View, out: View, added: View | None, pointers: tuple[int, int, int], sms: int,
-    seed: int, **flags: Any,
+    sweep: Sweep, chosen: Cut, tight: bool, x: View, out: View, added: View | None, pointers: tuple[int, int, int],
+    sms: int, seed: int, **flags: Any,
 ) -> None:  # fmt: skip
     """One launch. Sources depend on no extents, so that few are compiled."""
     alike = replace(
         sweep, n=1, groups=1, rows=replace(sweep.rows, inputs=1, outputs=1, before=0),
         columns=replace(sweep.columns, inputs=1, outputs=1, before=0),
     )  # fmt: skip
-    loaded = library(alike, chosen, tuple(sorted(flags.items())))
     found = WideCut(sweep, chosen)
     with pytest.MonkeyPatch.context() as patch:
+        if tight:
+            patch.setattr(wide_forward, "fits", lambda *_: False)
+        loaded = library(alike, chosen, tight, tuple(sorted(flags.items())))
         patch.setattr(wide_forward, "row_map", emulated.row_map)
         blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
     emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
@@ -136,7 +153,7 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
             return
         residual = part.of(dense_view(added, kind.dtype)) if kind.fused else None
         target = part.of(strided_view(out, kind.dtype))
-        run(part.sweep, kind.cut, dense_view(x, kind.dtype), target, residual, pointers, sms, seed, **flags)
+        run(part.sweep, kind.cut, kind.tight, dense_view(x, kind.dtype), target, residual, pointers, sms, seed, **flags)
     assert np.isnan(room.astype("f4")).sum() == room.size - out.size
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
     np.testing.assert_allclose(out.astype("f8"), wanted, rtol=unit, atol=unit)
