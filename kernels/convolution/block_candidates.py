@@ -1,7 +1,7 @@
 """The cuts of a forward kernel of channel pairs that sums up rows together (forward_blocks.cu), and how long they take.
 
-Counted for the busiest multiprocessor: the rows that it sums up, and what memory, the waits of one warp and the tensor
-cores need for them, in the fourth norm.
+Counted for the busiest multiprocessor: the rows that it sums up, and what memory, the copy engine, the waits of one
+warp and the tensor cores need for them, in the fourth norm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import ceil
 
 from ..cost.gpu import Gpu, fitted
-from .candidates import CLOCKS_PER_NS, memory_ns, walked
+from .candidates import CLOCKS_PER_NS, FIT, walked
 from .configuration import (
     BARRIER_BYTES,
     LANES,
@@ -47,6 +47,7 @@ class BlockFit:
     group_clocks: float
     product_share: float
     product_clocks: float
+    position_clocks: float
 
 
 BLOCKS = fitted(BlockFit, "blocks")
@@ -112,10 +113,19 @@ def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> f
     products = taps * cut.tiles * cut.pairs * column_steps(problem) / 2
     chain = BLOCKS.block_clocks * len(blocks) + BLOCKS.group_clocks * groups + BLOCKS.product_share * products
     work = BLOCKS.product_clocks * products * cut.warps / 4
-    memory = BLOCKS.memory * memory_ns(problem, cut, sms, walk.blocks) * problem.stride[0] * problem.p
-    fourth = memory**4 + (chain / CLOCKS_PER_NS) ** 4 + (work / CLOCKS_PER_NS) ** 4
+    positions = BLOCKS.position_clocks * cut.images * footprint(problem, cut).box_x * problem.h
+    memory = BLOCKS.memory * _memory_ns(problem, cut, sms, walk.blocks)
+    fourth = memory**4 + sum((clocks / CLOCKS_PER_NS) ** 4 for clocks in (positions, chain, work))
     found: float = BLOCKS.start_ns + images * float(fourth**0.25)
     return found
+
+
+def _memory_ns(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
+    """ns that the bytes of all rows of a box take: those of columns that are there."""
+    read = min(problem.w, footprint(problem, cut).box_x) * problem.h
+    written = min(problem.q, 8 * cut.units) * problem.p
+    found: float = 2 * cut.channels * cut.images * (read + written) / FIT.memory_bytes_per_ns
+    return found / min(2.0, max(1.0, sms / active))
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nsmallest
 
+from ..cost import timed_cuts
 from ..cost.columns import Number, ceil, columns, each, larger, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted
 from . import block_candidates
@@ -56,14 +57,25 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
 
 @lru_cache(maxsize=16384)
 def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[ForwardConfiguration, float] | None:
-    """The cut guessed to be fastest and its seconds, on the GPU they were fitted on and where kernels of whole octets,
-    predicted to take `octets_s`, are slower."""
-    options = configurations(problem, gpu) if gpu.tuned and problem.bytes_moved >= LEAST_BYTES else []
-    if not options:
+    """The fastest cut and its seconds, on the GPU they were fitted on and where kernels of whole octets, predicted to
+    take `octets_s`, are slower: the fastest that was measured of the very problem (cost/timed_cuts.py), or the one
+    guessed to be."""
+    if not gpu.tuned or problem.bytes_moved < LEAST_BYTES:
         return None
-    seconds = 1e-9 * guess(problem, options[0], gpu.sms)
+    found = _measured(problem, gpu) or _guessed(problem, gpu)
     others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
-    return (options[0], seconds) if seconds < others else None
+    return found if found and found[1] < others else None
+
+
+def _measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
+    timed = timed_cuts.timed(problem, "forward") if pairable(problem) else ()
+    known = ((ForwardConfiguration(*each.cuts[0]), 1e-6 * each.microseconds) for each in timed)
+    return next((found for found in known if legal(problem, found[0], gpu.shared_per_block)), None)
+
+
+def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
+    options = configurations(problem, gpu)
+    return (options[0], 1e-9 * guess(problem, options[0], gpu.sms)) if options else None
 
 
 def _dealt(problem: ConvolutionProblem, shapes: ForwardConfiguration, gpu: Gpu) -> ForwardConfiguration:

@@ -1,8 +1,9 @@
-"""What was measured of groups of any width and of depthwise weight gradients: the fastest cut of a problem that was
-decides in the place of the guess.
+"""What was measured of groups of any width and of depthwise convolutions: the fastest cut of a problem that was decides
+in the place of the guess.
 
 `data/cuts.json` holds the GPU, the dates, and for each problem and pass some cuts with their times in a chain of
-launches. A cut of forward and input gradient is a way of computing it (wide_sweep.py) with one for each of its sweeps.
+launches. A cut of forward and input gradient is a way of computing it (wide_sweep.py) with one for each of its sweeps;
+of depthwise convolutions, whose input gradients of stride 1 are such forward passes, there is one way.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tapestry.kernels.convolution import block_candidates, paired_candidates
-from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, legal
+from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, legal, pitch
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import forward_recipe, walk
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
@@ -61,10 +61,12 @@ def test_small_layers_and_other_gpus_keep_the_kernels_of_octets() -> None:
 BLOCKS = [
     ForwardConfiguration(64, 2, 4, 1, stages=14, pairs=4, leaving=4, filter="staged"),
     ForwardConfiguration(32, 2, 4, 1, stages=20, pairs=2, leaving=7, together=2, filter="staged"),
+    ForwardConfiguration(48, 2, 4, 1, stages=15, out_stages=1, pairs=2, leaving=7, filter="staged"),
 ]
+NAMES = ["four", "seven", "twelve warps"]
 
 
-@pytest.mark.parametrize("cut", BLOCKS, ids=lambda cut: f"{cut.pairs} pairs")
+@pytest.mark.parametrize("cut", BLOCKS, ids=NAMES)
 def test_blocks_of_rows_hold_what_they_meet_in_the_ring(cut: ForwardConfiguration) -> None:
     problem, shared = layer(7), gpu().shared_per_block
     assert legal(problem, cut, shared)
@@ -89,10 +91,24 @@ def test_blocks_of_rows_meet_the_rows_there_are(
 
 
 def test_rows_are_loaded_together_where_an_image_has_enough() -> None:
-    """Two are more than the registers of four pairs of channels hold, with as many columns as 7 x 7 asks for."""
+    """Two are more than the registers of four pairs of channels hold, with as many columns as 7 x 7 asks for; twelve
+    warps have work meanwhile."""
     for problem, wanted in ((layer(7), {2: 2, 4: 1}), (layer(7, 7, 768), {2: 1, 4: 1}), (layer(5), {2: 2, 4: 2})):
-        for cut in block_candidates.cuts(problem, gpu()):
-            assert cut.together == wanted[cut.pairs], (problem, cut)
+        found = list(block_candidates.cuts(problem, gpu()))
+        assert {cut.warps for cut in found} == {8, 12}
+        for cut in found:
+            assert cut.together == (wanted[cut.pairs] if cut.warps == 8 else 1), (problem, cut)
+
+
+def test_channels_that_fill_no_swizzle_lie_as_far_apart_as_it_is_wide() -> None:
+    problem, narrow = layer(7), BLOCKS[2]
+    wide = replace(narrow, channels=64)
+    assert pitch(narrow) == pitch(wide) == 64
+    assert pitch(replace(narrow, channels=24)) == 32
+    assert footprint(problem, narrow).row_bytes == footprint(problem, wide).row_bytes
+    octets = ForwardConfiguration(32, units=4, tiles=1)
+    assert legal(layer(3), octets, gpu().shared_per_block)
+    assert not legal(layer(3), replace(octets, channels=48), gpu().shared_per_block)  # of pairs alone
 
 
 @pytest.mark.long
@@ -108,9 +124,7 @@ def test_what_is_compiled_spills_no_register(problem: ConvolutionProblem) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "cut", [ForwardConfiguration(32, 4, 4, 2, stages=7, pairs=2), *BLOCKS], ids=["circle", "four", "seven"]
-)
+@pytest.mark.parametrize("cut", [ForwardConfiguration(32, 4, 4, 2, stages=7, pairs=2), *BLOCKS], ids=["circle", *NAMES])
 def test_what_is_loaded_is_not_copied_for_every_product(cut: ForwardConfiguration) -> None:
     """Copies were as many as products, twice over, and took a warp most of its time."""
     image = forward_recipe(layer(7), cut, {}).compile("sm_90").cubin
@@ -119,9 +133,7 @@ def test_what_is_loaded_is_not_copied_for_every_product(cut: ForwardConfiguratio
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "cut", [ForwardConfiguration(32, 4, 4, 2, stages=7, pairs=2), *BLOCKS], ids=["circle", "four", "seven"]
-)
+@pytest.mark.parametrize("cut", [ForwardConfiguration(32, 4, 4, 2, stages=7, pairs=2), *BLOCKS], ids=["circle", *NAMES])
 @pytest.mark.parametrize("flags", [{}, {"residual": True, "bias": True}], ids=["plain", "fused"])
 def test_no_row_is_given_back_before_what_was_loaded_of_it_is_there(
     cut: ForwardConfiguration, flags: dict[str, bool]

@@ -1,4 +1,4 @@
-"""The measured cuts of groups of any width and of depthwise weight gradients, and when they decide."""
+"""The measured cuts of groups of any width and of depthwise convolutions, and when they decide."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from tapestry.kernels.convolution import wide
+from tapestry.kernels.convolution import paired_candidates, wide
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.cost import depthwise, model, timed_cuts
 from tapestry.kernels.cost.gpu import tuned_gpu
@@ -57,6 +57,20 @@ def test_a_measured_depthwise_weight_gradient_has_its_fastest_cut_and_time(dtype
     assert (astuple(depthwise.choose(problem, tuned_gpu())),) == fastest.cuts
     seconds = depthwise.predicted_s(problem, tuned_gpu())
     assert seconds == pytest.approx(1e-6 * (fastest.microseconds + depthwise.EVENTS_US))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_a_measured_depthwise_forward_pass_has_its_fastest_cut_and_time(dtype: str) -> None:
+    problem = replace(DEPTHWISE, dtype=dtype)
+    fastest = timed_cuts.timed(problem, "forward")[0]
+    found = paired_candidates.best(problem, tuned_gpu(), 1.0)
+    assert found is not None
+    assert (astuple(found[0]),) == fastest.cuts
+    assert found[1] == pytest.approx(1e-6 * fastest.microseconds)
+    assert paired_candidates.best(problem, tuned_gpu(), 1e-6) is None  # kernels of octets would take no time
+    other = paired_candidates.best(replace(problem, n=130), tuned_gpu(), 1.0)
+    assert other is not None
+    assert other[1] != found[1]
 
 
 def test_where_the_other_kernel_is_faster_than_all_that_was_measured_it_is_taken() -> None:
