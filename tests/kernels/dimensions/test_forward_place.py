@@ -27,6 +27,7 @@ SHIM = """
 #define __device__
 #define __forceinline__ inline
 struct { unsigned x; } threadIdx;
+struct Barrier { unsigned address; };
 inline int max(int a, int b) { return a < b ? b : a; }
 namespace spec {
 struct Half { static unsigned pack(float, float) { return 0; } };
