@@ -45,6 +45,8 @@ class WideFit:
     part_bytes: float
     copy_clocks: float
     filter_bytes_per_clock: float
+    asked_bytes_per_clock: float
+    turned_bytes_per_clock: float
     power: float
     start_clocks: float
 
@@ -115,7 +117,7 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    filters = blocks * cut.filter_bytes / gpu.sms / fit.filter_bytes_per_clock
+    filters = blocks * cut.filter_bytes / gpu.sms / _filter_bytes_per_clock(cut, fit)
     leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
     (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut), _left(cut, fit)
     memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
@@ -125,6 +127,14 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     bounds = (memory * resident, copies * resident, inside * resident, chain)
     step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
     return fit.start_clocks + filters + waves * _steps(cut, stretches) * step
+
+
+def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
+    """How fast a filter comes to a multiprocessor: by one copy and then moved, or turned; or octet by octet."""
+    if cut.lies is None:
+        return fit.filter_bytes_per_clock
+    slow = cut.sweep.transposed or cut.lies == "in the ring"
+    return fit.turned_bytes_per_clock if slow else fit.asked_bytes_per_clock
 
 
 def _steps(cut: WideCut, stretches: int) -> float:
