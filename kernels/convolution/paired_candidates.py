@@ -57,25 +57,22 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
 
 @lru_cache(maxsize=16384)
 def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[ForwardConfiguration, float] | None:
-    """The fastest cut and its seconds, on the GPU they were fitted on and where kernels of whole octets, predicted to
-    take `octets_s`, are slower: the fastest that was measured of the very problem (cost/timed_cuts.py), or the one
-    guessed to be."""
-    if not gpu.tuned or problem.bytes_moved < LEAST_BYTES:
+    """The cut guessed to be fastest and its seconds, on the GPU they were fitted on and where kernels of whole octets,
+    predicted to take `octets_s`, are slower."""
+    options = configurations(problem, gpu) if gpu.tuned and problem.bytes_moved >= LEAST_BYTES else []
+    if not options:
         return None
-    found = _measured(problem, gpu) or _guessed(problem, gpu)
+    seconds = 1e-9 * guess(problem, options[0], gpu.sms)
     others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
-    return found if found and found[1] < others else None
+    return (options[0], seconds) if seconds < others else None
 
 
-def _measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
-    timed = timed_cuts.timed(problem, "forward") if pairable(problem) else ()
+def measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
+    """The fastest cut of those that were timed of the very problem (cost/timed_cuts.py), and its seconds: whole octets
+    were slower."""
+    timed = timed_cuts.timed(problem, "forward") if gpu.tuned and pairable(problem) else ()
     known = ((ForwardConfiguration(*each.cuts[0]), 1e-6 * each.microseconds) for each in timed)
     return next((found for found in known if legal(problem, found[0], gpu.shared_per_block)), None)
-
-
-def _guessed(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
-    options = configurations(problem, gpu)
-    return (options[0], 1e-9 * guess(problem, options[0], gpu.sms)) if options else None
 
 
 def _dealt(problem: ConvolutionProblem, shapes: ForwardConfiguration, gpu: Gpu) -> ForwardConfiguration:

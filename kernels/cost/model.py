@@ -64,6 +64,8 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 @lru_cache(maxsize=16384)
 def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
+    if FAMILY[what] == "forward" and (timed := paired_candidates.measured(problem, gpu)):
+        return timed
     times = _measured(problem, what, gpu)
     if len(times) >= ENOUGH and any(map(_in_pairs, times)):
         fastest = min(times, key=times.__getitem__)

@@ -63,14 +63,14 @@ def test_a_measured_depthwise_weight_gradient_has_its_fastest_cut_and_time(dtype
 def test_a_measured_depthwise_forward_pass_has_its_fastest_cut_and_time(dtype: str) -> None:
     problem = replace(DEPTHWISE, dtype=dtype)
     fastest = timed_cuts.timed(problem, "forward")[0]
-    found = paired_candidates.best(problem, tuned_gpu(), 1.0)
-    assert found is not None
-    assert (astuple(found[0]),) == fastest.cuts
-    assert found[1] == pytest.approx(1e-6 * fastest.microseconds)
-    assert paired_candidates.best(problem, tuned_gpu(), 1e-6) is None  # kernels of octets would take no time
-    other = paired_candidates.best(replace(problem, n=130), tuned_gpu(), 1.0)
-    assert other is not None
-    assert other[1] != found[1]
+    for what in ("forward", "input_gradient"):  # of one walk
+        chosen = model.choose(problem, what, tuned_gpu())
+        assert chosen is not None
+        assert (astuple(chosen),) == fastest.cuts
+        assert model.predicted_s(problem, what, tuned_gpu()) == pytest.approx(1e-6 * fastest.microseconds)
+    assert paired_candidates.measured(replace(problem, n=130), tuned_gpu()) is None
+    assert paired_candidates.measured(problem, replace(tuned_gpu(), tuned=False)) is None
+    assert paired_candidates.measured(problem, replace(tuned_gpu(), shared_per_block=48 << 10)) is None
 
 
 def test_where_the_other_kernel_is_faster_than_all_that_was_measured_it_is_taken() -> None:
