@@ -27,7 +27,7 @@ from .problem import ConvolutionProblem
 
 # Rows that are summed up together, by pairs of channels a warp: more take more registers than they spare time.
 LEAVING = {4: (4, 5), 2: (5, 6, 7, 8)}
-IDLE = 0.2  # of the output rows that are summed up, or of the channels, at most, beyond what there is
+IDLE = 0.2  # of the output rows that are summed up, or of channels in blocks of 64, at most, beyond what there is
 LEAST_TAPS = 4
 MOST_STAGES = LANES
 # Bytes of rows in one multiprocessor's ring beside those that a block meets, by pairs of channels a warp; and with more

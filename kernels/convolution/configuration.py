@@ -46,10 +46,10 @@ class ForwardConfiguration:
     through shared memory; or in `shared` memory, a fragment loaded for every product. The last two need groups of 16 or
     32 channels, but for `staged` ones of pairs.
 
-    With `pairs` a warp computes 2 or 4 pairs of neighbouring channels in groups of one or two (forward_pairs.cu), and a
-    tile is eight units; `octets` is 1. Where more than one output row is `leaving` at a time, those are summed up
-    together over input rows that stay in the ring (forward_blocks.cu), instead of every input row into all output rows
-    it meets; there one or two input rows are loaded `together`.
+    With `pairs` a warp computes 2 or 4 pairs of neighbouring channels in groups of one or two (forward_pairs.cu), a
+    tile is eight units, and `channels` are any octets up to 64; `octets` is 1. Where more than one output row is
+    `leaving` at a time, those are summed up together over input rows that stay in the ring (forward_blocks.cu), instead
+    of every input row into all output rows it meets; there one or two input rows are loaded `together`.
     """
 
     channels: int = 64
@@ -191,7 +191,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         copyable(problem)
         & (cut.channels % (8 * cut.octets) == 0)
         & (cut.channels % group_block(problem) == 0)
-        & ((cut.channels == pitch(cut)) | (cut.pairs > 0))
+        & pick(cut.pairs > 0, cut.channels <= pitch(cut), cut.channels == pitch(cut))
         & (cut.octets <= group_block(problem) // 8)
         & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
         & pick(cut.late, cut.filter != "shared", True)
@@ -214,7 +214,7 @@ def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number
     """Whether forward_blocks.cu can sum up rows so: what they meet is in the ring, and every input row is met."""
     span = (problem.r - 1) * problem.dilation[0] + 1
     held = (smaller(met_rows(problem, cut), problem.h) <= cut.stages) & (problem.stride[0] <= span)
-    each = (cut.stages <= LANES) & (cut.together <= 2)  # a lane hands back a slot
+    each = (cut.stages <= LANES) & (cut.leaving <= LANES) & (cut.together <= 2)  # a lane for each slot, and row
     return (cut.pairs > 0) & pick(cut.late, False, True) & (cut.stage_rows == 1) & held & each
 
 

@@ -156,8 +156,8 @@ constexpr int FILTER_BYTES = spec::FILTER_STAGED ? (2 * spec::CHANNELS * FILTER_
 constexpr bool FILTER_ASKED = spec::FILTER_STAGED;    // by the loader
 constexpr int FILTER_TURN = 2;    // the barrier of those who bring it
 
-// The filter of a block's channels as it is stored, whole octets: what a warp gathers of it would be as many lines of memory. The
-// loader asks for it, ahead of the rows that would be in its way; computing threads bring one whose address is odd.
+// The filter of a block's channels, which are whole octets, as it is stored: what a warp gathers of it would be as many lines of memory.
+// The loader asks for it, ahead of the rows that would be in its way; where its address is no multiple of 16, computing threads bring it.
 struct Staged {
     const unsigned short* from;
     unsigned tile;

@@ -2,8 +2,8 @@
 //
 // A block of the grid walks runs of rows: one block of channels, some images, a tile of columns. Warp 0 streams input
 // rows into a ring with the bulk tensor copy engine (what lies outside the image arrives as zero: that is the padding
-// beside the image; rows above and below it are left out), warp 1 streams finished rows out, `LEAVING` of them at a time,
-// the others compute.
+// beside the image; rows above and below it are left out) and asks for filters ahead of them, warp 1 streams finished rows out, of
+// `LEAVING` that are staged together each when it may leave, the others compute.
 
 namespace {
 

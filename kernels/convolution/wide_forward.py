@@ -145,7 +145,8 @@ class WideCut(Warpgroups):
         """Where one copy brings the filter, before it is put in order: beside the rest, or where there is no room for
         that, in a forward pass, where rows go then.
 
-        Nowhere where channels are no whole octets, or where what a block has of a group is no stretch of memory.
+        Nowhere where channels are no whole octets, nor for a part of what a group writes in an input gradient: there
+        those channels are the filter's innermost, and no stretch of memory.
         """
         transposed, parts = self.sweep.transposed, self.configuration.parts
         if self.sweep.read % 8 or self.sweep.written % 8 or (transposed and parts not in (1, self.sweep.rows.cell)):

@@ -109,6 +109,9 @@ def test_channels_that_fill_no_swizzle_lie_as_far_apart_as_it_is_wide() -> None:
     octets = ForwardConfiguration(32, units=4, tiles=1)
     assert legal(layer(3), octets, gpu().shared_per_block)
     assert not legal(layer(3), replace(octets, channels=48), gpu().shared_per_block)  # of pairs alone
+    for channels, fits in ((56, True), (72, False)):  # no swizzle is wider than 64 channels
+        cut = ForwardConfiguration(channels, 1, 2, 1, stages=5, pairs=2, leaving=2, filter="staged")
+        assert legal(layer(3), cut, gpu().shared_per_block) == fits
 
 
 @pytest.mark.long

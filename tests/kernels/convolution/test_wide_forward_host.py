@@ -116,7 +116,7 @@ def run(
         sweep, n=1, groups=1, rows=replace(sweep.rows, inputs=1, outputs=1, before=0),
         columns=replace(sweep.columns, inputs=1, outputs=1, before=0),
     )  # fmt: skip
-    found = WideCut(sweep, chosen)
+    found = WideCut(sweep, chosen, any(flags.values()))
     with pytest.MonkeyPatch.context() as patch:
         if tight:
             patch.setattr(wide_forward, "fits", lambda *_: False)

@@ -2,6 +2,7 @@
 #include <tapestry/async.cuh>
 
 #include <deque>
+#include <random>
 
 #include "fibers.hpp"
 
@@ -26,6 +27,20 @@ struct Stores {
     std::deque<std::vector<std::function<void()>>> groups;
 };
 Stores stores;
+
+// Loads that a block has asked for and that have not come.
+struct Load {
+    const emulated::Block* block;
+    std::function<void()> land;
+};
+std::vector<Load> loads;
+std::mt19937 luck;
+
+// A load comes at once, or late: what is read of it too soon is not there.
+void load(std::function<void()> land) {
+    if (luck() % 2 == 0) return land();
+    loads.push_back({emulated::running, std::move(land)});
+}
 
 // Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside. Positions lie as far apart as
 // the swizzle is wide, whatever the box has of them. Returns the bytes that are moved.
@@ -114,33 +129,60 @@ void wait_groups_read(std::size_t pending) {
 }
 
 void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
-    on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
-                  if (from)
-                      std::memcpy(into, from, 2);
-                  else
-                      std::memset(into, 0, 2);
-              }));
+    load([=, &map] {
+        on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
+            if (from)
+                std::memcpy(into, from, 2);
+            else
+                std::memset(into, 0, 2);
+        }));
+    });
 }
 
 void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
-    if (reinterpret_cast<std::uintptr_t>(from) % 16 || bytes % 16) emulated::fail("bytes are copied that are not sixteens");
-    std::memcpy(shared_pointer(to, 16), from, bytes);
-    on.copied(bytes);
+    if (reinterpret_cast<std::uintptr_t>(from) % 16 || bytes % 16 || bytes == 0) emulated::fail("bytes are copied that are not sixteens");
+    load([=] {
+        std::memcpy(shared_pointer(to, 16), from, bytes);
+        on.copied(bytes);
+    });
 }
 
+// A store reads shared memory at once, or as late as it may.
 void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
     if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
-    stores.open.push_back([=, &map] {
+    const auto read = [=, &map] {
         for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
             if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
         });
-    });
+    };
+    if (luck() % 2 == 0) return read();
+    stores.open.push_back(read);
 }
 
 }  // namespace tapestry
 
 namespace emulated {
 
-void forget_barriers() { tapestry::phases.clear(); }
+void begin_copies(unsigned seed) {
+    tapestry::phases.clear();
+    tapestry::loads.clear();
+    tapestry::luck.seed(seed);
+}
+
+void land_copies() {
+    constexpr unsigned seldom = 16;
+    std::vector<std::size_t> own;
+    for (std::size_t i = 0; i < tapestry::loads.size(); ++i)
+        if (tapestry::loads[i].block == running) own.push_back(i);
+    if (own.empty()) return;
+    ++running->progress;
+    if (tapestry::luck() % seldom) return;
+    const std::size_t at = own[tapestry::luck() % own.size()];
+    const auto land = std::move(tapestry::loads[at].land);
+    tapestry::loads.erase(tapestry::loads.begin() + static_cast<std::ptrdiff_t>(at));
+    land();
+}
+
+bool copies_under_way() { return !tapestry::loads.empty(); }
 
 }  // namespace emulated

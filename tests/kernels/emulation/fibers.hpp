@@ -55,7 +55,11 @@ struct Block {
 };
 extern Block* running;
 
-void forget_barriers();    // of blocks that have been
+// The copy engine's part of the machine (copies.cpp): it forgets the blocks that have been; loads that are late land, some of the running
+// block's a turn; and whether any has not.
+void begin_copies(unsigned seed);
+void land_copies();
+bool copies_under_way();
 
 inline Lane& here() { return *running->current; }
 void give_way();

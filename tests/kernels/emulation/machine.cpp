@@ -70,6 +70,7 @@ bool take_turns(Block& state, std::mt19937& dice) {
             alive = true;
             if (scheduler_turn % state.pace[warp] == 0) resume(state, state.lanes[i]);
         }
+    land_copies();
     return alive;
 }
 
@@ -82,7 +83,7 @@ void run_cluster(Index grid, const std::vector<Index>& blocks, Index threads, un
         cluster[i].cluster = &cluster;
     }
     if (blocks.size() == 1) cluster[0].begins = 0;
-    forget_barriers();
+    begin_copies(seed);
     scheduler_turn = 0;
     long before = 0;
     for (bool alive = true; alive; ++scheduler_turn) {
@@ -97,6 +98,7 @@ void run_cluster(Index grid, const std::vector<Index>& blocks, Index threads, un
         if (alive && progress == before && scheduler_turn > latest) throw std::runtime_error("every lane waits");
         before = progress;
     }
+    if (copies_under_way()) throw std::runtime_error("a copy that nobody waits for");
     running = nullptr;
 }
 
