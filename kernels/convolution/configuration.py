@@ -106,7 +106,7 @@ def group_block(problem: ConvolutionProblem) -> int:
 
 def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footprint:
     """Threads, shared memory and registers of `cut`: the formulas of forward.cu."""
-    pixel, box_x = 2 * pitch(cut), _box_x(problem, cut)
+    pixel, box_x = 2 * pitch(cut.channels), _box_x(problem, cut)
     row = cut.images * box_x * pixel
     cell_rows, cell_columns = problem.cell
     ragged = cut.images * cut.units % (cut.tile_units * cut.tiles) > 0
@@ -119,9 +119,10 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
 
 
-def pitch(cut: ForwardConfiguration) -> Number:
-    """Channels from one position to the next in shared memory: those of the narrowest swizzle that has room."""
-    return pick(cut.channels > 32, 64, pick(cut.channels > 16, 32, pick(cut.channels > 8, 16, 8)))
+def pitch(channels: Number) -> Number:
+    """Channels from one position of a box of so many to the next, in shared memory: those of the narrowest swizzle that
+    has room."""
+    return pick(channels > 32, 64, pick(channels > 16, 32, pick(channels > 8, 16, 8)))
 
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
@@ -191,7 +192,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         copyable(problem)
         & (cut.channels % (8 * cut.octets) == 0)
         & (cut.channels % group_block(problem) == 0)
-        & pick(cut.pairs > 0, cut.channels <= pitch(cut), cut.channels == pitch(cut))
+        & pick(cut.pairs > 0, cut.channels <= pitch(cut.channels), cut.channels == pitch(cut.channels))
         & (cut.octets <= group_block(problem) // 8)
         & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
         & pick(cut.late, cut.filter != "shared", True)

@@ -41,7 +41,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "DILATION_Y": problem.dilation[0],
         "DILATION_X": problem.dilation[1],
         "CHANNELS": cut.channels,
-        "PITCH": pitch(cut),
+        "PITCH": pitch(cut.channels),
         "IMAGES": cut.images,
         "UNITS_Q": cut.units,
         "TILES": cut.tiles,

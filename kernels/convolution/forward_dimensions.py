@@ -60,8 +60,8 @@ def specification(
 
 def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tensor, Tensor]:
     """A row of the input box, and the output rows of a row of cells."""
-    chunks = pitch(cut) // 8
-    swizzle = 2 * pitch(cut) if chunks > 1 else 0
+    chunks = pitch(cut.channels) // 8
+    swizzle = 16 * chunks if chunks > 1 else 0
     box = (Extent("Image", cut.images), Extent("X", footprint(problem, cut).box_x), Extent("C8", chunks))
     rows, columns = (Extent("RowParity", problem.cell[0]), Extent("Column", 8 * cut.units * problem.cell[1]))
     out = (Extent("Image", cut.images), rows, columns, Extent("K8", chunks))

@@ -143,10 +143,8 @@ class Rows:
     below: int = 0
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int, span: int = 0) -> Any:
-    """The map of `view` for boxes of (images, rows, columns) x channels, which lie `span` bytes apart in shared memory,
-    those of the channels by default: so wide is the swizzle.
-    """
+def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
+    """The map of `view` for boxes of (images, rows, columns) x channels."""
     from ..runtime.tensor_map import TensorMap
 
     n, h, w, c = view.shape
@@ -158,7 +156,7 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int, span: int =
         (c, w, h, n),
         strides,
         (channels, columns, rows, images),
-        swizzle=SWIZZLES[span or 2 * channels],
+        swizzle=SWIZZLES[2 * int(pitch(channels))],
     )
 
 
@@ -209,10 +207,9 @@ def arguments(
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
-    channels, span = cut.channels, 2 * int(pitch(cut))
-    upper, middle, lower = (tensor_map(view, box, channels, span) for view in inputs)
-    target = tensor_map(output, out_box, channels, span)
-    added = tensor_map(residual, out_box, channels, span) if residual else target
+    upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
+    target = tensor_map(output, out_box, cut.channels)
+    added = tensor_map(residual, out_box, cut.channels) if residual else target
     existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
         upper, middle, lower, target, added, *pointers,

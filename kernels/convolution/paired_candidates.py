@@ -68,8 +68,10 @@ def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[Forwar
 
 
 def measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:
-    """The fastest cut of those that were timed of the very problem (cost/timed_cuts.py), and its seconds: whole octets
-    were slower."""
+    """The fastest cut of those that were timed of the very problem (cost/timed_cuts.py), and its seconds in a chain.
+
+    Whole octets were timed or are predicted to be slower for all that are in the table.
+    """
     timed = timed_cuts.timed(problem, "forward") if gpu.tuned and pairable(problem) else ()
     known = ((ForwardConfiguration(*each.cuts[0]), 1e-6 * each.microseconds) for each in timed)
     return next((found for found in known if legal(problem, found[0], gpu.shared_per_block)), None)

@@ -68,9 +68,10 @@ def wide_problems(draw: st.DrawFn, kind: Kind[Wide]) -> ConvolutionProblem:
     return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int, span: int = 0) -> bytes:
-    """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
-    return _map(view, box, channels, {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[span or 2 * channels]])
+def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+    """What `emulation/tapestry/async.cuh` reads in the place of a tensor map: the narrowest swizzle that has room."""
+    span = next(span for span in sorted(SWIZZLES) if span >= 2 * channels)
+    return _map(view, box, channels, 0 if SWIZZLES[span] == "none" else span)
 
 
 def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:

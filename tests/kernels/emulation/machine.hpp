@@ -2,8 +2,8 @@
 //
 // Enough of a GPU to run the kernels' own text: warp-wide matrix moves and products, barriers in shared memory that count arrivals and
 // bytes, the copy engine with its zero fill and swizzles (a load comes at once or late, a store reads at once or as late as it may),
-// named barriers. A lane that waits gives way; when every lane waits, the block is stuck and the run fails. Shared memory begins as NaN, so that what nobody
-// wrote shows in the result. The blocks of a cluster run at once, each from a turn drawn from the seed.
+// named barriers. A lane that waits gives way; when every lane waits, the block is stuck and the run fails. Shared memory begins as
+// NaN, so that what nobody wrote shows in the result. The blocks of a cluster run at once, each from a turn drawn from the seed.
 //
 // What is the same for every kernel stands in machine.cpp and copies.cpp, and is compiled once. Kernels are many: what they
 // include is kept small.
