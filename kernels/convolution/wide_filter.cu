@@ -90,7 +90,7 @@ struct Written {
 // time, each from a line of its own, take the threads several times as long. The loader asks for it ahead of the rows, which would be
 // in its way; LYING_IN_RING, it lies where they go, and they are asked for when it is put in order.
 struct Lying {
-    unsigned lines;
+    unsigned lines, zeros;    // sixteen bytes of zeros
     Barrier there;
 
     __device__ static int first(const Work& work, const Share& share) {
@@ -104,11 +104,40 @@ struct Lying {
         there.arrive_expecting(bytes);
         load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), bytes, there);
     }
-    // Eight inner channels of an outer one, which is counted from the first.
-    __device__ __forceinline__ void load(unsigned (&words)[4], const Weights& weights, int outer, const Tap& tap, int inner) const {
-        load_words(words, lines + 2 * unsigned(weights.place(outer, tap, inner)));
+    // Of an outer channel, which is counted from the first: where eight inner ones lie.
+    __device__ __forceinline__ unsigned octet(int outer, const Tap& tap, int inner) const {
+        return lines + outer * LINE_BYTES + 2 * ((tap.row * STORED_S + tap.column) * INNER + inner);
     }
 };
+
+// Puts in order what one copy has brought. Eight outer channels of an octet of inner ones are a matrix of 8 x 8, in an input gradient to be
+// turned; a warp moves four at a time. Where lines are whole turns of the banks its rows are of eight octets, one each, so that they lie
+// in all banks (not where it is turned). Where there is no such tap, or no such channel, zeros.
+__device__ void order_filter(const Work& work, const Share& share, unsigned filter, const Lying& lying) {
+    constexpr int squares = CHANNEL_GROUPS * R * DEPTH * WRITTEN;
+    constexpr bool across = !TRANSPOSED && READ % 8 == 0;
+    const int lane = threadIdx.x % WARP, first = Lying::first(work, share);
+    for (int four = threadIdx.x / WARP * 4; four < squares; four += 4 * COMPUTE_WARPS) {
+        const int square = min(four + lane / 8, squares - 1);    // the last one more than once
+        const int i = square % WRITTEN, of_depth = square / WRITTEN % DEPTH, row = square / WRITTEN / DEPTH;
+        const int octet = across ? of_depth / 8 * 8 + (of_depth + lane) % 8 : of_depth;
+        const int part = row / R, r = row % R, s = octet / READ;
+        const Written own(work, share, part);
+        const Tap tap(r, s, own.cell_row(i), own.cell_column(i));
+        const int read = (own.group * READ + octet % READ) * 8, written = own.channel(i);
+        const int outer = (TRANSPOSED ? read : written) - first + lane % 8, inner = TRANSPOSED ? written % WIDTH_WRITTEN : read % WIDTH_READ;
+        const bool there = own.there && octet < OCTETS && tap.there;
+        const unsigned from = there ? lying.octet(outer, tap, inner) : lying.zeros;
+        const unsigned to = filter + filter_place(part, r, octet, 8 * i + lane % 8);
+        lying.there.wait(0);    // when everything that does not depend on it is known
+        unsigned matrices[4];
+        if constexpr (TRANSPOSED)
+            load_transposed(matrices[0], matrices[1], matrices[2], matrices[3], from);
+        else
+            load_matrices(matrices, from);
+        store_matrices(to, matrices);
+    }
+}
 
 // Eight numbers to eight places of shared memory, one an octet of the depth: outer channels are those read.
 template <class Load>
@@ -128,17 +157,14 @@ __device__ __forceinline__ void turn_square(const Load& load, unsigned to) {
     }
 }
 
-// All computing threads of the block, each a share. A thread brings all rows of its column; turned ones, one. Neighbouring threads
-// bring two octets that lie side by side.
-__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread,
-                             const Lying& lying) {
+// The same from memory: a thread brings all rows of its column; turned ones, one. Neighbouring threads bring two octets that lie side
+// by side.
+__device__ void copy_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter) {
     constexpr bool squares = WHOLE && TRANSPOSED;
     constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
-    const bool aligned = weights.aligned(), fetched = FETCHED && aligned;
-    if (fetched) lying.there.wait(0);
-    const int first = FETCHED ? Lying::first(work, share) : 0;
+    const bool aligned = !FETCHED && weights.aligned();    // else nothing is copied that is
     constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
-    for (int place = thread; place < places; place += COMPUTE_THREADS) {
+    for (int place = threadIdx.x; place < places; place += COMPUTE_THREADS) {
         const int n = place / beside % columns * (squares ? 8 : 1), rest = place / beside / columns;
         const int octet = place % beside + rest % (DEPTH / beside) * beside, row = rest / (DEPTH / beside) % rows;
         const int part = rest / (DEPTH / beside) / rows, s = octet / READ;
@@ -151,17 +177,12 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
             const Tap tap(r, s, own.cell_row(n / 8), own.cell_column(n / 8));
             const bool there = own.there && octet < OCTETS && tap.there;
             const unsigned to = column + r * N * 16;
-            if (squares && there && fetched) {
-                turn_square([&](unsigned (&row)[4], int i) { lying.load(row, weights, c - first + i, tap, k % WIDTH_WRITTEN); }, to);
-            } else if (squares && there && aligned) {
+            if (squares && there && aligned) {
                 turn_square([&](unsigned (&row)[4], int i) { weights.load(row, c + i, tap, k % WIDTH_WRITTEN); }, to);
-            } else if (fetched && there) {
-                unsigned words[4];
-                lying.load(words, weights, k - first, tap, c % WIDTH_READ);
-                store_octet(to, words);
             } else if (WHOLE && !TRANSPOSED && there && aligned) {
                 copy_octet(to, weights.data + weights.place(k, tap, c % WIDTH_READ), true);
             } else {
+#pragma unroll 1
                 for (int next = 0; next < (squares ? 8 : 1); ++next) {
                     unsigned words[4];
 #pragma unroll
@@ -175,6 +196,14 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
             }
         }
     }
+}
+
+// All computing threads of the block, each a share.
+__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, const Lying& lying) {
+    if (FETCHED && weights.aligned())
+        order_filter(work, share, filter, lying);
+    else
+        copy_filter(weights, work, share, filter);
     wait_copies();
     fence_for_copy_engine();
     meet(BROUGHT, LYING_IN_RING ? THREADS : COMPUTE_THREADS);    // the loader, too, whose rows take its room

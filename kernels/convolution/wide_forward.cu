@@ -30,6 +30,7 @@ constexpr bool AFFINE = SCALE || BIAS;
 constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
 constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
 constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
+constexpr int ZEROS_BASE = BARRIER_BASE + 16 * (STAGES + 1);                    // behind the rings' barriers and the filter's
 constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
@@ -97,6 +98,8 @@ struct Worker {
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
     unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
+    unsigned held[DEFERRED ? 2 * WRITTEN : 1];      // a finished row, rounded, that leaves while products of the next one are made
+    int held_row = -1;                              // which; less than zero where there is none
 
     __device__ Worker(const Barriers& barriers, const Work& work, const TensorMap& boxes, const Outside& output,
                       const Outside& residual, const Share& share, unsigned shared, int warp)
@@ -148,6 +151,8 @@ struct Worker {
         if constexpr (FIRST + BATCH < PAIRS) {
             if constexpr (FIRST > 0) wait_products<1>();
             multiply<PHASE, FIRST + BATCH>(open, row);
+        } else {
+            send();
         }
     }
 
@@ -187,6 +192,7 @@ struct Worker {
         residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
         box_image = run.image + 2 * tile / UNITS, box_column = (run.column + 2 * tile % UNITS * 8) * CELL_X;
         box_there = box_image < work.images && box_column < work.columns_out;
+        if constexpr (BOXED && !RESIDUAL) return;
         there = upper = 0;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i) {
@@ -230,7 +236,9 @@ struct Worker {
         }
     }
 
+    // A finished row leaves, or is held until it does.
     __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) {
+        if constexpr (DEFERRED) send();
         if constexpr (RESIDUAL) {
             wait_copies();
             __syncwarp();
@@ -248,10 +256,33 @@ struct Worker {
                 stage<2>(sums, at, octet, now);
             now = next;
         }
+        if constexpr (DEFERRED)
+            held_row = p;
+        else
+            store(p);
+    }
+    __device__ __forceinline__ void store(int p) {
         if constexpr (BOXED)
             store_boxes(p);
         else
             store_octets(p, here(p));
+    }
+
+    // What is held leaves. Nothing here waits for products.
+    __device__ __forceinline__ void send() {
+        if constexpr (!DEFERRED) return;
+        if (held_row < 0) return;
+        const unsigned to = place(lane % 16);
+#pragma unroll
+        for (int octet = 0; octet < WRITTEN; octet += 2) {
+            const unsigned at = to + (lane < 16 ? column_place(octet) : column_place(octet + 1));
+            if (octet + 1 < WRITTEN)
+                store_matrices(at, reinterpret_cast<const unsigned(&)[4]>(held[2 * octet]));
+            else
+                store_matrices(at, reinterpret_cast<const unsigned(&)[2]>(held[2 * octet]));
+        }
+        store(held_row);
+        held_row = -1;
     }
 
     // Of this lane's pair of channels in each of two octets.
@@ -307,7 +338,7 @@ struct Worker {
     }
 
     template <int MATRICES>
-    __device__ __forceinline__ void stage(const float (&sums)[SUMS], unsigned to, int octet, const Affine& affine) const {
+    __device__ __forceinline__ void stage(const float (&sums)[SUMS], unsigned to, int octet, const Affine& affine) {
         unsigned packed[MATRICES], added[MATRICES] = {};
         if constexpr (RESIDUAL) load_matrices(added, to);
 #pragma unroll
@@ -320,7 +351,11 @@ struct Worker {
             if constexpr (RESIDUAL) value[0] += low_half<Half>(added[i]), value[1] += high_half<Half>(added[i]);
             packed[i] = Half::pack(activate<ACTIVATION>(value[0]), activate<ACTIVATION>(value[1]));
         }
-        store_matrices(to, packed);
+        if constexpr (DEFERRED)
+#pragma unroll
+            for (int i = 0; i < MATRICES; ++i) held[2 * octet + i] = packed[i];
+        else
+            store_matrices(to, packed);
     }
 };
 
@@ -333,23 +368,31 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
-    const Lying lying{shared + LYING_BASE, {shared + BARRIER_BASE + 16 * STAGES}};
+    const Lying lying{shared + LYING_BASE, shared + ZEROS_BASE, {shared + BARRIER_BASE + 16 * STAGES}};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
         if constexpr (TRADES) take_registers<TAKEN_REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
         if constexpr (AFFINE) bring_affine(scale, bias, work, share, shared + AFFINE_BASE);
-        if constexpr (FETCHED) meet(READY, THREADS);
-        bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x, lying);
-        if constexpr (!FETCHED) meet(READY, THREADS);
+        if constexpr (FETCHED) {
+            if (threadIdx.x == 0) store_shared(lying.zeros, float4{0.0f, 0.0f, 0.0f, 0.0f});
+            meet(READY, THREADS);
+        }
+        // What the first rows need is worked out while the filter is on its way.
         Worker worker(barriers, work, boxes, output, residual, share, shared, warp);
+        Run run(work, share.begin, share.end);
+        worker.begin(run);
+        bring_filter(weights, work, share, shared + FILTER_BASE, lying);
+        if constexpr (!FETCHED) meet(READY, THREADS);
         Open open;
-        for (int position = share.begin; position < share.end;) {
-            const Run run(work, position, share.end);
-            position += run.rows;
-            worker.begin(run);
+        for (int position = share.begin;;) {
             for (int t = 0; t < run.steps(); t += PERIOD) worker.template turn<0>(open, run, t);
+            worker.send();
+            position += run.rows;
+            if (position >= share.end) break;
+            run = Run(work, position, share.end);
+            worker.begin(run);
         }
         if (BOXED && elected()) wait_stores_read<0>();
         return;

@@ -34,7 +34,9 @@ FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the su
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
+ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
+FEWEST_PRODUCTS = 100  # of a row's, counted in octets of columns, beside which the row before leaves
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 
 
@@ -178,7 +180,7 @@ class WideCut(Warpgroups):
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
-        barriers = BARRIER_BYTES * (2 * self.configuration.stages + 1)
+        barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 1) + ZEROS_BYTES
         return self._ring_bytes + self.filter_bytes + staged + affine + barriers
 
     @property
@@ -187,9 +189,22 @@ class WideCut(Warpgroups):
         return BATCH if self._registers(BATCH) <= self.taken_registers else SMALL_BATCH
 
     @cached_property
+    def deferred(self) -> bool:
+        """Whether finished rows are held, rounded, until the next row is multiplied: where registers suffice.
+
+        Not with strides, where a row of products finishes half a row, or a cell of two, nor where products are so few
+        that what leaves beside them takes as long.
+        """
+        rows, room = self.sweep.rows, 2 * self.written
+        products = self.depth // 2 * max(1, rows.taps) * self.written
+        if rows.stride * rows.cell > 1 or products < FEWEST_PRODUCTS:
+            return False
+        return self._registers(self.batch) + room <= self.taken_registers
+
+    @cached_property
     def registers(self) -> int:
         """An estimate."""
-        return self._registers(self.batch)
+        return self._registers(self.batch) + 2 * self.written * self.deferred
 
     def _registers(self, batch: int) -> int:
         rows = open_rows(self.sweep)
@@ -264,6 +279,7 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed, "BATCH": cut.batch,
+        "DEFERRED": cut.deferred and not residual,
         "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,

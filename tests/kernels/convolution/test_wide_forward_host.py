@@ -38,6 +38,7 @@ class Kind(emulated.Kind[Cut]):
     """What a source depends on."""
 
     fused: bool = False
+    added: bool = True  # a residual, where fused
     what: Literal["forward", "input_gradient"] = "forward"
     way: int = 0  # of those that a strided input gradient has: cells, or a sweep for every parity
     tight: bool = False  # no room for the filter beside the rest
@@ -75,6 +76,12 @@ KINDS = [
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
     Kind(cut(5, images=8), 3, 3, width=24),  # registers are too scarce to load three pairs of octets at once
+    # Rows that are held, and leave while the next one is multiplied: by boxes, and by lanes; of filters in matrices across lines.
+    Kind(cut(images=4), 3, 3, width=40),
+    Kind(cut(images=4), 3, 3, width=40, dtype="bf16", fused=True, added=False),
+    Kind(cut(images=8), 3, 2, width=56, what="input_gradient"),
+    Kind(cut(images=8), 2, 3, width=64, fused=True, added=False),
+    Kind(cut(images=8), 2, 3, width=64, what="input_gradient", dtype="bf16"),
     # The filter where rows go then.
     Kind(cut(2, images=8, stages=3), 3, 3, width=24, tight=True),
     Kind(cut(tiles=2, images=16, stages=4), 3, 3, width=40, dtype="bf16", fused=True, tight=True),
@@ -88,6 +95,8 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert {cut.boxed for cut in found} == {False, True}
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
     assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
+    held = {(cut.boxed, cut.fused) for cut in found if cut.deferred}
+    assert held == {(False, False), (False, True), (True, False), (True, True)}
     for transposed in (False, True):
         assert {cut.lies for cut in found if cut.sweep.transposed == transposed} == {None, "beside"}
 
@@ -141,9 +150,9 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     scale, bias = (random.integers(-2, 3, problem.k).astype(np.float32) for _ in range(2))
     added = small(random, shape, kind.dtype)
     wanted = input_gradient(problem, x, w) if back else expected(problem, x, w)
-    flags: dict[str, Any] = dict.fromkeys(("scale", "bias", "residual"), kind.fused)
+    flags: dict[str, Any] = dict.fromkeys(("scale", "bias"), kind.fused) | {"residual": kind.fused and kind.added}
     if kind.fused:
-        wanted = activated(wanted * scale + bias + added.astype(np.float64), "relu")
+        wanted = activated(wanted * scale + bias + kind.added * added.astype(np.float64), "relu")
         flags["activation"] = "relu"
     room = np.full((shape[0], shape[1] + 2, shape[2] + 2, shape[3]), np.nan, DTYPES[kind.dtype])
     out = room[:, 1:-1, 1:-1]
@@ -151,7 +160,7 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     for part in ways(problem, kind.what)[kind.way]:
         if kind.cut.images > 1 and WideCut(part.sweep, kind.cut).column_tiles > 1:
             return
-        residual = part.of(dense_view(added, kind.dtype)) if kind.fused else None
+        residual = part.of(dense_view(added, kind.dtype)) if flags["residual"] else None
         target = part.of(strided_view(out, kind.dtype))
         run(part.sweep, kind.cut, kind.tight, dense_view(x, kind.dtype), target, residual, pointers, sms, seed, **flags)
     assert np.isnan(room.astype("f4")).sum() == room.size - out.size
