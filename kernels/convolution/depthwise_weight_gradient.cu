@@ -15,7 +15,9 @@
 // column g of two units. The first or the second halves of two words, side by side, are an operand: one channel of both units. Units seven
 // columns apart, or images that lie so (X_COLUMNS, DY_COLUMNS), let eight lanes (two columns of four units) meet all banks.
 //
-// One warp brings R rows of x and of dy at a time, a box each. Of the others each has four channels (a quad) of eight units of the
+// One warp brings R rows of x and of dy at a time, each in two boxes: the first X_FIRST rows of x and the DY_FIRST of dy that those and
+// the ones before meet, which a barrier of their own says are there, so that products begin when a part of a group has come; and the
+// rest. Of the others each has four channels (a quad) of eight units of the
 // block's row; a block's stretch of rows is dealt out in whole such groups. Of dy a group is met by the SHIFT last rows of the group of x
 // before it: a part of an image that ends within it brings that of dy alone, and one that begins within it the one before.
 //
@@ -35,15 +37,23 @@ constexpr int LOADING_WARPS = TRADES ? 4 : 1, THREADS = COMPUTE_THREADS + WARP; 
 constexpr int LAUNCHED = COMPUTE_THREADS + LOADING_WARPS * WARP;
 constexpr int X_PLANE = IMAGES * X_COLUMNS * PIXEL, DY_PLANE = IMAGES * DY_COLUMNS * PIXEL;    // bytes of a row of all images
 constexpr int X_BYTES = R * X_PLANE, DY_BYTES = R * DY_PLANE, STAGE_BYTES = X_BYTES + DY_BYTES;
-constexpr int BARRIER_BASE = SHARED_BYTES - 16 * STAGES, EXCHANGE_BASE = BARRIER_BASE - EXCHANGE_BYTES;    // behind the ring
+constexpr int X_REST = R - X_FIRST, DY_REST = R - DY_FIRST;                      // rows of a group that come later
+constexpr bool PARTED = X_REST + DY_REST > 0;
+constexpr int BARRIER_BASE = SHARED_BYTES - 32 * STAGES, EXCHANGE_BASE = BARRIER_BASE - EXCHANGE_BYTES;    // behind the ring
 constexpr int TAPS = R * S, SUMS_BYTES = 4 * CHANNELS * TAPS * SHARES;                 // in the end, where the ring was
 constexpr bool IDLE = IMAGES * UNITS % (DEPTH * SHARES) != 0;                    // whether some places of the depth have no unit
 constexpr int READY = 1, SUMMED = 2;                                             // barriers of the block
 static_assert(SHIFT < R && IMAGES * X_COLUMNS % 8 == 0 && IMAGES * DY_COLUMNS % 8 == 0 && IMAGES * UNITS <= DEPTH * SHARES);
 static_assert((UNIT == 7 || UNIT == 8) && S <= 7);
+static_assert(X_FIRST + SHIFT <= DY_FIRST && X_FIRST <= R - SHIFT && DY_FIRST <= R);
 static_assert(SUMS_BYTES <= EXCHANGE_BASE && STAGES * STAGE_BYTES <= EXCHANGE_BASE);
 
-using Barriers = Slots<STAGES>;
+// Whether a group's first rows are there, and whether it may be written over; whether its rest is there.
+struct Barriers {
+    Slots<STAGES> groups, rests;
+
+    __device__ explicit Barriers(unsigned base) : groups{base}, rests{base + 16 * STAGES} {}
+};
 
 }  // namespace
 
@@ -56,6 +66,11 @@ struct Pass {
 };
 
 namespace {
+
+// The maps of both tensors: boxes of the first rows of a group, and of the rest.
+struct Maps {
+    const TensorMap &x, &x_rest, &dy, &dy_rest;
+};
 
 // Groups of one image block and column tile, and whether there are groups of dy before and after theirs that they meet.
 struct Run {
@@ -89,7 +104,7 @@ struct Stretch {
 
 // Asks for groups of rows as slots become free. What lies outside of an image arrives as zero. A whole warp runs this and elects a
 // lane to issue.
-__device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Pass& pass, const Barriers& barriers, unsigned shared) {
+__device__ void load_rows(const Maps& maps, const Pass& pass, const Barriers& barriers, unsigned shared) {
     const Stretch stretch(pass);
     const int channel = CHANNELS * static_cast<int>(blockIdx.x);
     Ring<STAGES> ring;
@@ -97,15 +112,19 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Pass& p
         const Run run(pass, position, stretch.end);
         position += run.groups;
         for (int k = run.before ? -1 : 0; k < run.groups + run.after; ++k) {
-            barriers.empty(ring.slot).wait(ring.parity ^ 1u);
+            barriers.groups.empty(ring.slot).wait(ring.parity ^ 1u);
             if (elected()) {
-                const Barrier full = barriers.full(ring.slot);
-                const unsigned to = shared + ring.slot * STAGE_BYTES;
-                const int row = run.row + k * R;
+                const unsigned x = shared + ring.slot * STAGE_BYTES, dy = x + X_BYTES;
+                const int row = run.row + k * R, met = row + pass.offset, column = run.column - pass.left;
                 const bool both = k >= 0 && k < run.groups;
-                full.arrive_expecting(both ? STAGE_BYTES : DY_BYTES);
-                load_box(to + X_BYTES, dy, channel, run.column, run.image, row + pass.offset, full);
-                if (both) load_box(to, x, channel, run.column - pass.left, run.image, row, full);
+                const Barrier first = barriers.groups.full(ring.slot), rest = barriers.rests.full(ring.slot);
+                first.arrive_expecting(DY_FIRST * DY_PLANE + (both ? X_FIRST * X_PLANE : 0));
+                load_box(dy, maps.dy, channel, run.column, run.image, met, first);
+                if (both) load_box(x, maps.x, channel, column, run.image, row, first);
+                if constexpr (PARTED) rest.arrive_expecting(DY_REST * DY_PLANE + (both ? X_REST * X_PLANE : 0));
+                if constexpr (DY_REST > 0)
+                    load_box(dy + DY_FIRST * DY_PLANE, maps.dy_rest, channel, run.column, run.image, met + DY_FIRST, rest);
+                if (X_REST > 0 && both) load_box(x + X_FIRST * X_PLANE, maps.x_rest, channel, column, run.image, row + X_FIRST, rest);
             }
             __syncwarp();
             ring.advance();
@@ -192,18 +211,26 @@ struct Worker {
     __device__ void walk(const Run& run) {
         begin(run);
         for (int k = 0; k < run.groups; ++k) {
-            barriers.full(ring.slot).wait(ring.parity);
+            barriers.groups.full(ring.slot).wait(ring.parity);
             const bool next = k + 1 < run.groups || run.after;
             multiply(next, next || run.tail > R - SHIFT);
             release(__float_as_uint(sums[0][0][0]));
         }
-        if (run.after) release(__float_as_uint(sums[0][0][0]));    // of which the last group has met what there is to meet
+        if (run.after) {    // of which the last group has met what there is to meet
+            wait_for_rest();
+            release(__float_as_uint(sums[0][0][0]));
+        }
+    }
+
+    __device__ __forceinline__ void wait_for_rest() const {
+        if constexpr (PARTED) barriers.rests.full(ring.slot).wait(ring.parity);
     }
 
     // The R - 1 rows of dy before the last that the run's first row of x meets.
     __device__ __forceinline__ void begin(const Run& run) {
         if (run.before) {
-            barriers.full(ring.slot).wait(ring.parity);
+            barriers.groups.full(ring.slot).wait(ring.parity);
+            wait_for_rest();
             unsigned read = 0;
 #pragma unroll
             for (int row = 1; row < R - SHIFT; ++row) {
@@ -217,7 +244,7 @@ struct Worker {
 #pragma unroll
                 for (int channel = 0; channel < QUAD; ++channel) met[row][channel] = 0u;
         }
-        if constexpr (SHIFT > 0) barriers.full(ring.slot).wait(ring.parity);
+        if constexpr (SHIFT > 0) barriers.groups.full(ring.slot).wait(ring.parity);
 #pragma unroll
         for (int row = R - SHIFT; row < R; ++row)
             if (row > 0) load_dy<false>(met[row], stage(ring) + X_BYTES + (row + SHIFT - R) * DY_PLANE, 0u);
@@ -231,11 +258,13 @@ struct Worker {
         const unsigned x = stage(ring), dy = x + X_BYTES, next_dy = stage(following) + X_BYTES, mask = next ? ~0u : 0u;
 #pragma unroll
         for (int row = 0; row < R - SHIFT; ++row) {
+            if (row == X_FIRST) wait_for_rest();
             load_dy<false>(met[row], dy + (row + SHIFT) * DY_PLANE, 0u);
             add(x + row * X_PLANE, row);
         }
+        if (X_FIRST == R - SHIFT) wait_for_rest();
         if (!more) return;
-        if (SHIFT > 0 && next) barriers.full(following.slot).wait(following.parity);
+        if (SHIFT > 0 && next) barriers.groups.full(following.slot).wait(following.parity);
 #pragma unroll
         for (int row = R - SHIFT; row < R; ++row) {
             load_dy<true>(met[row], next_dy + (row + SHIFT - R) * DY_PLANE, mask);
@@ -257,7 +286,7 @@ struct Worker {
     // Hands a group back when `read`, in which is what was loaded of it last, is there: shared memory answers a warp in order.
     __device__ __forceinline__ void release(unsigned read) {
         __syncwarp();
-        if (elected()) barriers.empty(ring.slot).arrive_after(read, zero);
+        if (elected()) barriers.groups.empty(ring.slot).arrive_after(read, zero);
         ring.advance();
     }
 
@@ -320,10 +349,10 @@ __device__ __forceinline__ void compute(const Pass& pass, const Barriers& barrie
 }
 
 template <class End>
-__device__ __forceinline__ void gradient(const TensorMap& x, const TensorMap& dy, const Pass& pass, const End& end) {
+__device__ __forceinline__ void gradient(const Maps& maps, const Pass& pass, const End& end) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
-    const Barriers barriers{shared + BARRIER_BASE};
+    const Barriers barriers(shared + BARRIER_BASE);
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     end.begins();
     if (warp < COMPUTE_WARPS) {
@@ -336,15 +365,16 @@ __device__ __forceinline__ void gradient(const TensorMap& x, const TensorMap& dy
         if (warp > COMPUTE_WARPS) return;
     }
     if (elected()) {
-        prefetch(x);
-        prefetch(dy);
-        barriers.prepare(COMPUTE_WARPS);
+        prefetch(maps.x);
+        prefetch(maps.dy);
+        barriers.groups.prepare(COMPUTE_WARPS);
+        if constexpr (PARTED) barriers.rests.prepare(1);
         fence_barrier_init();
     }
     __syncwarp();
     tapestry::pass(READY, THREADS);
     wait_for_previous_kernel();
-    load_rows(x, dy, pass, barriers, shared);
+    load_rows(maps, pass, barriers, shared);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ from .depthwise_weight_gradient_configuration import (
     DepthwiseWeightGradient,
     boxes,
     exchange_bytes,
+    first_rows,
     launched,
     line,
     row_groups,
@@ -42,10 +43,13 @@ def kernel_names(cut: DepthwiseWeightGradient, partial: bool) -> tuple[str, ...]
 def source(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> str:
     """The CUDA source. Problems that differ in extents, channels and padding above by whole filters alone share one."""
     (_, _, x_columns), (_, _, dy_columns) = boxes(problem, cut)
+    x_first, dy_first = first_rows(problem)
     numbers = {
         "R": problem.r,
         "S": problem.s,
         "SHIFT": problem.padding[0] % problem.r,
+        "X_FIRST": x_first,
+        "DY_FIRST": dy_first,
         "OCTETS": cut.octets,
         "SHARES": cut.shares,
         "IMAGES": cut.images,
@@ -73,8 +77,12 @@ def launches(
     problem: ConvolutionProblem, cut: DepthwiseWeightGradient, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, ...]:
     """What leaves the sums of every split and what adds them into `out`, or the one launch that does both."""
-    views = zip((x, dy), boxes(problem, cut), strict=True)
-    maps = [tensor_map(_rows_outermost(view), box, cut.channels) for view, box in views]
+    firsts = zip((x, dy), boxes(problem, cut), first_rows(problem), strict=True)
+    maps = [
+        tensor_map(_rows_outermost(view), (max(1, rows), *box), cut.channels)
+        for view, (whole, *box), first in firsts
+        for rows in (first, whole - first)
+    ]
     offset = problem.padding[0] // problem.r * problem.r
     extents = (problem.c, problem.h, problem.p, offset, problem.padding[2], *divmod(line(problem, cut), cut.splits))
     divisors = (row_groups(problem), ceil(problem.q / (cut.unit * cut.units)))

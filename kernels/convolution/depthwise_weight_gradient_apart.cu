@@ -19,7 +19,8 @@ struct Apart {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, 1)
-depthwise_weight_gradient(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, float4* partials,
+depthwise_weight_gradient(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap x_rest,
+                          const __grid_constant__ TensorMap dy, const __grid_constant__ TensorMap dy_rest, float4* partials,
                           const __grid_constant__ Pass pass) {
-    gradient(x, dy, pass, Apart{partials, pass.channels});
+    gradient(Maps{x, x_rest, dy, dy_rest}, pass, Apart{partials, pass.channels});
 }

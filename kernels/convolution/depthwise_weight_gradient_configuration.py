@@ -70,6 +70,14 @@ def boxes(
     return (problem.r, cut.images, x), (problem.r, cut.images, dy)
 
 
+def first_rows(problem: ConvolutionProblem) -> tuple[int, int]:
+    """Rows of x, and of dy, that arrive first of those of `boxes`: a row or two of x of which each meets no row of dy
+    that comes later."""
+    shift = problem.padding[0] % problem.r
+    x = max(1, (problem.r - shift) // 2)
+    return x, x + shift
+
+
 @lru_cache(maxsize=4096)
 def _columns(images: int, units: int, unit: int, least: int) -> int:
     """Columns of an image's row in shared memory: of those that will do, from `least` on, the fewest."""
@@ -106,7 +114,7 @@ def computed(problem: ConvolutionProblem) -> bool:
 
 def shared_bytes(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> int:
     """Shared memory of a block, by the formulas of depthwise_weight_gradient.cu: sums lie where the ring was."""
-    ring, barriers = cut.stages * stage_bytes(problem, cut), 2 * BARRIER_BYTES * cut.stages
+    ring, barriers = cut.stages * stage_bytes(problem, cut), 4 * BARRIER_BYTES * cut.stages
     return max(ring, sum_bytes(problem, cut)) + exchange_bytes(problem, cut) + barriers
 
 

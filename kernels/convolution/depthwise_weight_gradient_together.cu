@@ -47,15 +47,17 @@ Together(Store) -> Together<Store>;
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, 1)
-depthwise_weight_gradient_partial(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, float4* dw,
+depthwise_weight_gradient_partial(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap x_rest,
+                                  const __grid_constant__ TensorMap dy, const __grid_constant__ TensorMap dy_rest, float4* dw,
                                   const __grid_constant__ Pass pass) {
-    gradient(x, dy, pass, Together{[=](int at, const float4& sum) { dw[at] = sum; }});
+    gradient(Maps{x, x_rest, dy, dy_rest}, pass, Together{[=](int at, const float4& sum) { dw[at] = sum; }});
 }
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, 1)
-depthwise_weight_gradient_rounded(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, uint2* dw,
+depthwise_weight_gradient_rounded(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap x_rest,
+                                  const __grid_constant__ TensorMap dy, const __grid_constant__ TensorMap dy_rest, uint2* dw,
                                   const __grid_constant__ Pass pass) {
-    gradient(x, dy, pass, Together{[=](int at, const float4& sum) {
+    gradient(Maps{x, x_rest, dy, dy_rest}, pass, Together{[=](int at, const float4& sum) {
                  dw[at] = uint2{Half::pack(sum.x, sum.y), Half::pack(sum.z, sum.w)};
              }});
 }

@@ -38,6 +38,7 @@ class WideFit:
 
     row_clocks: float
     leave_clocks: float
+    held_clocks: float
     product_clocks: float
     chained: float
     memory: float
@@ -46,7 +47,7 @@ class WideFit:
     copy_clocks: float
     filter_bytes_per_clock: float
     asked_bytes_per_clock: float
-    turned_bytes_per_clock: float
+    ring_bytes_per_clock: float
     power: float
     start_clocks: float
 
@@ -112,7 +113,7 @@ def _positions(sweep: Sweep, most: int) -> Iterator[tuple[int, int, int]]:
 
 def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     """Estimated clocks of a launch."""
-    chosen, stretches = cut.configuration, cut.stretches(gpu.sms)
+    chosen, (stretches, rows) = cut.configuration, cut.stretches(gpu.sms)
     blocks = cut.channel_blocks * stretches
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
@@ -123,26 +124,18 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
     copies = (lines_in + leaves * lines_out) * fit.copy_clocks
     inside = cut.warpgroups * max(_tensor(cut, fit), _shared(cut) * fit.shared)
-    chain = fit.row_clocks + leaves * fit.leave_clocks + fit.chained * _tensor(cut, fit)
+    leave = fit.held_clocks if cut.deferred else fit.leave_clocks
+    chain = fit.row_clocks + leaves * leave + fit.chained * _tensor(cut, fit)
     bounds = (memory * resident, copies * resident, inside * resident, chain)
     step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
-    return fit.start_clocks + filters + waves * _steps(cut, stretches) * step
+    return fit.start_clocks + filters + waves * rows * step
 
 
 def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
-    """How fast a filter comes to a multiprocessor: by one copy and then moved, or turned; or octet by octet."""
+    """How fast a filter comes to a multiprocessor: by one copy, beside rows or where they go then, or octet by octet."""
     if cut.lies is None:
         return fit.filter_bytes_per_clock
-    slow = cut.sweep.transposed or cut.lies == "in the ring"
-    return fit.turned_bytes_per_clock if slow else fit.asked_bytes_per_clock
-
-
-def _steps(cut: WideCut, stretches: int) -> float:
-    """Rows that the busiest block walks: those of its stretch, and of windows that stretches share."""
-    rows, line = ceil(cut.line / stretches), cut.sweep.rows
-    span = (max(1, line.taps) - 1) * line.dilation + 1
-    shared = max(0, span - line.stride) if rows % line.cells else 0
-    return rows * line.stride + shared
+    return fit.asked_bytes_per_clock if cut.lies == "beside" else fit.ring_bytes_per_clock
 
 
 def _tensor(cut: WideCut, fit: WideFit) -> float:

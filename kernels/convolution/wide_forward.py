@@ -19,6 +19,7 @@ from .configuration import MAX_BOX, RESERVED_SHARED
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
+from .stretches import evenest
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
@@ -230,10 +231,12 @@ class WideCut(Warpgroups):
         """Rows of all images and column tiles."""
         return ceil(self.sweep.n / self.configuration.images) * self.column_tiles * self.sweep.rows.cells
 
-    def stretches(self, sms: int) -> int:
-        """Blocks of the grid that share a block of channels."""
-        slots = sms * self.configuration.blocks
-        return max(1, min(self.line, slots // self.channel_blocks if self.channel_blocks <= slots else 1))
+    def stretches(self, sms: int) -> tuple[int, float]:
+        """Blocks of the grid that share a block of channels, and the rows that the busiest of them walks."""
+        slots, rows = sms * self.configuration.blocks, self.sweep.rows
+        most = max(1, min(self.line, slots // self.channel_blocks))
+        span = (max(1, rows.taps) - 1) * rows.dilation + 1
+        return evenest(self.line, rows.cells, most, rows.stride, max(0, span - rows.stride))
 
 
 def fits(bytes_: int, blocks: int, shared: int) -> bool:
@@ -337,7 +340,7 @@ def arguments(
 ) -> tuple[int, list[Any]]:
     """(blocks of the grid, the kernel's arguments in order). `pointers` are the filter, scale and bias."""
     sweep, chosen = cut.sweep, cut.configuration
-    stretches = cut.stretches(sms)
+    stretches, _ = cut.stretches(sms)
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
     numbers = (

@@ -12,6 +12,7 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
+from .stretches import evenest, rows_of_busiest
 from .weight_gradient_configuration import MOST_RANKS
 from .wide_candidates import ranked
 from .wide_weight_gradient import BATCH, WideGradientCut, WideWeightGradient, legal
@@ -54,12 +55,18 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
                     cut = WideWeightGradient(count, parts, x_parts, images, units, 2, blocks, 1)
                     stages = max(2, min(12, ring // blocks // WideGradientCut(problem, cut).x_bytes))
                     found = WideGradientCut(problem, replace(cut, stages=stages))
-                    splits = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
+                    most = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
+                    splits, _ = evenest(found.work, problem.p, most, *_walked(problem))
                     cut = replace(cut, stages=stages, splits=splits)
-                    ranks = _ranks(found, min(splits, MOST_RANKS), gpu)
+                    ranks = _ranks(found, min(most, MOST_RANKS), gpu)
                     for way in (cut, replace(cut, splits=ranks, clustered=True)):
                         if legal(WideGradientCut(problem, way), gpu.shared_per_block):
                             yield way
+
+
+def _walked(problem: ConvolutionProblem) -> tuple[int, int]:
+    """Rows of x for each row of dy, and those that the windows of two neighbouring stretches share."""
+    return problem.stride[0], max(0, (problem.r - 1) * problem.dilation[0] + 1 - problem.stride[0])
 
 
 def _ranks(cut: WideGradientCut, most: int, gpu: Gpu) -> int:
@@ -100,9 +107,7 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     at_once = chosen.splits * gpu.clusters_of(chosen.splits) if chosen.clustered else gpu.sms
     waves = ceil(blocks / (at_once * chosen.blocks))
-    rows = ceil(cut.work / chosen.splits)
-    cut_off = 0 if rows % problem.p == 0 else max(0, problem.r - problem.stride[0])
-    steps = rows * problem.stride[0] + cut_off
+    steps = rows_of_busiest(cut.work, problem.p, chosen.splits, *_walked(problem))
     depth = chosen.images * chosen.units / 2
     taps = depth * problem.r / problem.stride[0]
     products = taps * max(FIT.product_clocks, 4 * cut.written)

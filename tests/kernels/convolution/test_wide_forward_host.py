@@ -76,7 +76,7 @@ KINDS = [
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
     Kind(cut(5, images=8), 3, 3, width=24),  # registers are too scarce to load three pairs of octets at once
-    # Rows that are held, and leave while the next one is multiplied: by boxes, and by lanes; of filters in matrices across lines.
+    # Rows that are held, and leave while the next one is multiplied, by boxes and by lanes; whole turns of banks.
     Kind(cut(images=4), 3, 3, width=40),
     Kind(cut(images=4), 3, 3, width=40, dtype="bf16", fused=True, added=False),
     Kind(cut(images=8), 3, 2, width=56, what="input_gradient"),
