@@ -15,7 +15,7 @@
 // column g of two units. The first or the second halves of two words, side by side, are an operand: one channel of both units. Units seven
 // columns apart, or images that lie so (X_COLUMNS, DY_COLUMNS), let eight lanes (two columns of four units) meet all banks.
 //
-// One warp brings R rows of x and of dy at a time, each in two boxes: the first X_FIRST rows of x and the DY_FIRST of dy that those and
+// One warp brings R rows of x and of dy at a time, where PARTED each in two boxes: the first X_FIRST rows of x and the DY_FIRST of dy that those and
 // the ones before meet, which a barrier of their own says are there, so that products begin when a part of a group has come; and the
 // rest. Of the others each has four channels (a quad) of eight units of the
 // block's row; a block's stretch of rows is dealt out in whole such groups. Of dy a group is met by the SHIFT last rows of the group of x
@@ -45,7 +45,7 @@ constexpr bool IDLE = IMAGES * UNITS % (DEPTH * SHARES) != 0;                   
 constexpr int READY = 1, SUMMED = 2;                                             // barriers of the block
 static_assert(SHIFT < R && IMAGES * X_COLUMNS % 8 == 0 && IMAGES * DY_COLUMNS % 8 == 0 && IMAGES * UNITS <= DEPTH * SHARES);
 static_assert((UNIT == 7 || UNIT == 8) && S <= 7);
-static_assert(X_FIRST + SHIFT <= DY_FIRST && X_FIRST <= R - SHIFT && DY_FIRST <= R);
+static_assert(!PARTED || (X_FIRST + SHIFT <= DY_FIRST && X_FIRST <= R - SHIFT && DY_FIRST <= R));
 static_assert(SUMS_BYTES <= EXCHANGE_BASE && STAGES * STAGE_BYTES <= EXCHANGE_BASE);
 
 // Whether a group's first rows are there, and whether it may be written over; whether its rest is there.
@@ -258,11 +258,11 @@ struct Worker {
         const unsigned x = stage(ring), dy = x + X_BYTES, next_dy = stage(following) + X_BYTES, mask = next ? ~0u : 0u;
 #pragma unroll
         for (int row = 0; row < R - SHIFT; ++row) {
-            if (row == X_FIRST) wait_for_rest();
+            if (PARTED && row == X_FIRST) wait_for_rest();
             load_dy<false>(met[row], dy + (row + SHIFT) * DY_PLANE, 0u);
             add(x + row * X_PLANE, row);
         }
-        if (X_FIRST == R - SHIFT) wait_for_rest();
+        if (PARTED && X_FIRST == R - SHIFT) wait_for_rest();
         if (!more) return;
         if (SHIFT > 0 && next) barriers.groups.full(following.slot).wait(following.parity);
 #pragma unroll

@@ -41,9 +41,10 @@ def kernel_names(cut: DepthwiseWeightGradient, partial: bool) -> tuple[str, ...]
 
 
 def source(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> str:
-    """The CUDA source. Problems that differ in extents, channels and padding above by whole filters alone share one."""
+    """The CUDA source. Problems that differ in extents, channels and padding above by whole filters alone share one,
+    where their groups come in as many parts."""
     (_, _, x_columns), (_, _, dy_columns) = boxes(problem, cut)
-    x_first, dy_first = first_rows(problem)
+    x_first, dy_first = first_rows(problem, cut)
     numbers = {
         "R": problem.r,
         "S": problem.s,
@@ -77,10 +78,10 @@ def launches(
     problem: ConvolutionProblem, cut: DepthwiseWeightGradient, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, ...]:
     """What leaves the sums of every split and what adds them into `out`, or the one launch that does both."""
-    firsts = zip((x, dy), boxes(problem, cut), first_rows(problem), strict=True)
+    parts = zip((x, dy), boxes(problem, cut), first_rows(problem, cut), strict=True)
     maps = [
-        tensor_map(_rows_outermost(view), (max(1, rows), *box), cut.channels)
-        for view, (whole, *box), first in firsts
+        tensor_map(_rows_outermost(view), (max(1, rows), images, columns), cut.channels)
+        for view, (whole, images, columns), first in parts
         for rows in (first, whole - first)
     ]
     offset = problem.padding[0] // problem.r * problem.r

@@ -24,6 +24,7 @@ LANES, UNITS_A_LANE = 4, 2  # lanes that have the same column, of two units each
 ROW_REGISTERS, REGISTER_ROOM = 20, 56  # for a row of the filter: its sums, and one of dy; beside those
 IDLE = 1.25  # channels of the blocks over channels there are, at most
 WARPS = 8  # of a block: two blocks of eight, or one of 12 or 16, were never the fastest
+FEW_GROUPS = 24  # of a block, at most, that come in two parts
 STAGES = (3, 2)  # two groups at least are met at once; more than three were slower in the mean
 
 
@@ -70,9 +71,14 @@ def boxes(
     return (problem.r, cut.images, x), (problem.r, cut.images, dy)
 
 
-def first_rows(problem: ConvolutionProblem) -> tuple[int, int]:
-    """Rows of x, and of dy, that arrive first of those of `boxes`: a row or two of x of which each meets no row of dy
-    that comes later."""
+def first_rows(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> tuple[int, int]:
+    """Rows of x, and of dy, that arrive first of those of `boxes`.
+
+    A row or two of x, of which none meets a row of dy that comes later: products begin and end sooner. All, where a
+    block has many groups or many of them are on their way: then the copy engine, slow with more boxes, is in the way.
+    """
+    if ceil(line(problem, cut) / cut.splits) > FEW_GROUPS or cut.stages > max(STAGES):
+        return problem.r, problem.r
     shift = problem.padding[0] % problem.r
     x = max(1, (problem.r - shift) // 2)
     return x, x + shift

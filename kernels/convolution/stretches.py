@@ -15,7 +15,7 @@ import numpy as np
 SPARED = 8  # one stretch of so many may be left out
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def evenest(line: int, height: int, most: int, stride: int, shared: int) -> tuple[int, float]:
     """(stretches, rows that the busiest one walks), of at most `most` stretches.
 
@@ -30,7 +30,7 @@ def evenest(line: int, height: int, most: int, stride: int, shared: int) -> tupl
     return -count, rows
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=16384)
 def rows_of_busiest(line: int, height: int, stretches: int, stride: int, shared: int) -> float:
     """Rows that the busiest of so many equal stretches walks; the first of them have one met row more where rows are
     left over."""

@@ -132,7 +132,7 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
 
 
 def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
-    """How fast a filter comes to a multiprocessor: by one copy, beside rows or where they go then, or octet by octet."""
+    """How fast a filter comes to a multiprocessor: by one copy, beside rows or where those go then; or by octets."""
     if cut.lies is None:
         return fit.filter_bytes_per_clock
     return fit.asked_bytes_per_clock if cut.lies == "beside" else fit.ring_bytes_per_clock

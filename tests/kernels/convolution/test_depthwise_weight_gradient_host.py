@@ -16,7 +16,7 @@ from tapestry.kernels.convolution import depthwise_weight_gradient, weight_gradi
 from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import (
     DepthwiseWeightGradient as Configuration,
 )
-from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import configurations
+from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import configurations, first_rows
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import recipes
@@ -51,10 +51,12 @@ KINDS = [  # octets, shares, images, units, columns of a unit, stages, splits, t
 
 
 @functools.cache
-def library(kind: Kind, top: int) -> ctypes.CDLL:
+def library(kind: Kind, top: int, first: tuple[int, int]) -> ctypes.CDLL:
     problem = kind.problem(1, 40, 40, 8, (top, 0, 0, 0))
     names = {name for partial in (False, True) for name in weight_gradient.kernel_names(kind.cut, partial)}
-    return host_compiler.emulated(weight_gradient.source(problem, kind.cut), *sorted(names))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(depthwise_weight_gradient, "first_rows", lambda *_: first)
+        return host_compiler.emulated(weight_gradient.source(problem, kind.cut), *sorted(names))
 
 
 def seen(problem: ConvolutionProblem, x: Array, r: int, s: int) -> Array:
@@ -93,7 +95,8 @@ def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array
         patch.setattr(depthwise_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, kind.cut, *views, partials.ctypes.data, out.ctypes.data)
     for name, launch in zip(weight_gradient.kernel_names(kind.cut, out.dtype == np.float32), made, strict=True):
-        entry = getattr(library(kind, problem.padding[0] % kind.r), f"run_{name}")
+        loaded = library(kind, problem.padding[0] % kind.r, first_rows(problem, kind.cut))
+        entry = getattr(loaded, f"run_{name}")
         _, cluster, _ = emulated.three(launch.cluster)
         emulated.start(entry, launch.grid, launch.block, launch.arguments, seed, cluster)
 
