@@ -149,7 +149,8 @@ def _shared(cut: WideCut) -> float:
     line, columns, width = cut.sweep.rows, cut.sweep.columns, cut.written
     products = cut.depth / 2 * (16 * min(2, columns.stride) + line.taps / line.stride * 2 * width)
     pitch = columns.cell * cut.configuration.groups * cut.outputs
-    staged = 8 * width * (1 + gcd(pitch, 8)) if cut.boxed else 16 * width + 64 * (1 + width / 8)
+    banks = max(1, gcd(pitch, 8) // 2)  # times that the busiest one is asked for: of an even pitch two octets swap
+    staged = 8 * width * (1 + banks) if cut.boxed else 16 * width + 64 * (1 + width / 8)
     return products + staged / line.stride
 
 

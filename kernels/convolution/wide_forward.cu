@@ -23,6 +23,8 @@ constexpr int BOX_COLUMNS = UNITS == 1 ? 8 : 16, BOX_PITCH = 16 * GROUPS * OUTPU
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);
 constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH;
+// Positions an even number of octets apart lie in half of the banks: the second four of eight swap two octets as they are staged.
+constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
 constexpr int STAGED = BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
@@ -248,7 +250,7 @@ struct Worker {
         Affine now = affine_of(0);
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
-            const unsigned at = to + (lane < 16 ? column_place(octet) : column_place(octet + 1));
+            const unsigned at = to + named(octet);
             const Affine next = affine_of(octet + 2);    // under way while these are rounded
             if (octet + 1 < WRITTEN)
                 stage<4>(sums, at, octet, now);
@@ -270,12 +272,11 @@ struct Worker {
 
     // What is held leaves. Nothing here waits for products.
     __device__ __forceinline__ void send() {
-        if constexpr (!DEFERRED) return;
-        if (held_row < 0) return;
+        if (!DEFERRED || held_row < 0) return;
         const unsigned to = place(lane % 16);
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
-            const unsigned at = to + (lane < 16 ? column_place(octet) : column_place(octet + 1));
+            const unsigned at = to + named(octet);
             if (octet + 1 < WRITTEN)
                 store_matrices(at, reinterpret_cast<const unsigned(&)[4]>(held[2 * octet]));
             else
@@ -303,6 +304,11 @@ struct Worker {
         if constexpr (!BOXED) return staged + position * STAGED_PITCH;
         const int line = position + position / BOX_COLUMNS * (BOX_ROWS - 1) * BOX_COLUMNS;
         return staged + turned + line * STAGED_PITCH + group * OUTPUT_OCTETS * 16;
+    }
+    // Of two octets from `octet` on, the one whose row of a matrix this lane names: the first sixteen lanes of the first.
+    __device__ __forceinline__ unsigned named(int octet) const {
+        const bool first = (lane < 16) != (SWAPS && octet + 1 < WRITTEN && lane % 8 >= 4);
+        return first ? column_place(octet) : column_place(octet + 1);
     }
     static __device__ __forceinline__ unsigned column_place(int octet) {
         if constexpr (!BOXED) return octet * 16;
@@ -337,10 +343,21 @@ struct Worker {
         turned ^= STAGED_BYTES;
     }
 
+    // Two octets of this lane's positions, as they are staged: its own, or each the other's place.
+    static __device__ __forceinline__ void swap(unsigned (&octets)[4], bool swaps) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const unsigned first = octets[half], second = octets[2 + half];
+            octets[half] = swaps ? second : first;
+            octets[2 + half] = swaps ? first : second;
+        }
+    }
+
     template <int MATRICES>
     __device__ __forceinline__ void stage(const float (&sums)[SUMS], unsigned to, int octet, const Affine& affine) {
         unsigned packed[MATRICES], added[MATRICES] = {};
         if constexpr (RESIDUAL) load_matrices(added, to);
+        if constexpr (RESIDUAL && SWAPS && MATRICES == 4) swap(added, lane >= 16);
 #pragma unroll
         for (int i = 0; i < MATRICES; ++i) {
             const float4& both = affine.octets[i / 2];
@@ -351,6 +368,7 @@ struct Worker {
             if constexpr (RESIDUAL) value[0] += low_half<Half>(added[i]), value[1] += high_half<Half>(added[i]);
             packed[i] = Half::pack(activate<ACTIVATION>(value[0]), activate<ACTIVATION>(value[1]));
         }
+        if constexpr (SWAPS && MATRICES == 4) swap(packed, lane >= 16);
         if constexpr (DEFERRED)
 #pragma unroll
             for (int i = 0; i < MATRICES; ++i) held[2 * octet + i] = packed[i];

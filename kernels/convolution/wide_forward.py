@@ -193,12 +193,12 @@ class WideCut(Warpgroups):
     def deferred(self) -> bool:
         """Whether finished rows are held, rounded, until the next row is multiplied: where registers suffice.
 
-        Not with strides, where a row of products finishes half a row, or a cell of two, nor where products are so few
-        that what leaves beside them takes as long.
+        Not where boxes leave after strides, of which a row of products finishes half a row, or a cell of two, nor where
+        products are so few that what leaves beside them takes as long.
         """
         rows, room = self.sweep.rows, 2 * self.written
         products = self.depth // 2 * max(1, rows.taps) * self.written
-        if rows.stride * rows.cell > 1 or products < FEWEST_PRODUCTS:
+        if (rows.stride * rows.cell > 1 and self.boxed) or products < FEWEST_PRODUCTS:
             return False
         return self._registers(self.batch) + room <= self.taken_registers
 
