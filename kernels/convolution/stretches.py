@@ -9,6 +9,7 @@ rows and 16 walk 14.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import ceil
 
 import numpy as np
 
@@ -22,12 +23,14 @@ def evenest(line: int, height: int, most: int, stride: int, shared: int) -> tupl
     `line` rows of images of `height` rows each are met, `stride` rows walked for each of them; `shared` rows are walked
     on both sides of a cut, half of them counted to either.
     """
-    found = [
-        (rows_of_busiest(line, height, count, stride, shared), -count)
-        for count in range(most - most // SPARED, most + 1)
-    ]
-    rows, count = min(found)
-    return -count, rows
+    found, least = most, rows_of_busiest(line, height, most, stride, shared)
+    for count in range(most - 1, most - most // SPARED - 1, -1):
+        if ceil(line / count) * stride >= least:  # though no cut were in an image, and with fewer all the more
+            break
+        rows = rows_of_busiest(line, height, count, stride, shared)
+        if rows < least:
+            found, least = count, rows
+    return found, least
 
 
 @lru_cache(maxsize=16384)
