@@ -74,8 +74,8 @@ def boxes(
 def first_rows(problem: ConvolutionProblem, cut: DepthwiseWeightGradient) -> tuple[int, int]:
     """Rows of x, and of dy, that arrive first of those of `boxes`.
 
-    A row or two of x, of which none meets a row of dy that comes later: products begin and end sooner. All, where a
-    block has many groups or many of them are on their way: then the copy engine, slow with more boxes, is in the way.
+    One to three rows of x, of which none meets a row of dy that comes later: products begin and end sooner. All, where
+    a block has many groups or many of them are on their way: then the copy engine, slow with more boxes, is in the way.
     """
     if ceil(line(problem, cut) / cut.splits) > FEW_GROUPS or cut.stages > max(STAGES):
         return problem.r, problem.r

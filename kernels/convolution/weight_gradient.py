@@ -43,7 +43,8 @@ Chosen: TypeAlias = WeightGradientConfiguration | DepthwiseWeightGradient
 def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
     """The CUDA source of the kernels of a configuration.
 
-    Problems that differ in extents, padding or channels alone share one source.
+    Problems that differ in extents, padding or channels alone share one source; of depthwise kernels, where their
+    groups of rows come in as many parts.
     """
     if isinstance(chosen, DepthwiseWeightGradient):
         return depthwise_weight_gradient.source(problem, chosen)

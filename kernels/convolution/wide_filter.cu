@@ -111,8 +111,8 @@ struct Lying {
 };
 
 // Puts in order what one copy has brought. Eight outer channels of an octet of inner ones are a matrix of 8 x 8, in an input gradient to be
-// turned; a warp moves four at a time. Where lines are whole turns of the banks its rows are of eight octets, one each, so that they lie
-// in all banks (not where it is turned). Where there is no such tap, or no such channel, zeros.
+// turned; a warp moves four at a time. Where a tap has whole eights of octets, whose lines all begin in the same bank, its rows are of
+// eight octets, one each (not where it is turned). Where there is no such tap, or no such channel, zeros.
 __device__ void order_filter(const Work& work, const Share& share, unsigned filter, const Lying& lying) {
     constexpr int squares = CHANNEL_GROUPS * R * DEPTH * WRITTEN;
     constexpr bool across = !TRANSPOSED && READ % 8 == 0;
@@ -162,7 +162,7 @@ __device__ __forceinline__ void turn_square(const Load& load, unsigned to) {
 __device__ void copy_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter) {
     constexpr bool squares = WHOLE && TRANSPOSED;
     constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
-    const bool aligned = !FETCHED && weights.aligned();    // else nothing is copied that is
+    const bool aligned = !FETCHED && weights.aligned();    // where FETCHED, those that are not are all that come here
     constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
     for (int place = threadIdx.x; place < places; place += COMPUTE_THREADS) {
         const int n = place / beside % columns * (squares ? 8 : 1), rest = place / beside / columns;

@@ -23,7 +23,8 @@ constexpr int BOX_COLUMNS = UNITS == 1 ? 8 : 16, BOX_PITCH = 16 * GROUPS * OUTPU
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);
 constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH;
-// Positions an even number of octets apart lie in half of the banks: the second four of eight swap two octets as they are staged.
+// Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
+// staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
 constexpr int STAGED = BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;

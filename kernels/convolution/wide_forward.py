@@ -194,11 +194,13 @@ class WideCut(Warpgroups):
         """Whether finished rows are held, rounded, until the next row is multiplied: where registers suffice.
 
         Not where boxes leave after strides, of which a row of products finishes half a row, or a cell of two, nor where
-        products are so few that what leaves beside them takes as long.
+        products are so few that what leaves beside them takes as long. Nor where lanes store and a filter has one row:
+        such kernels want more registers than are estimated.
         """
         rows, room = self.sweep.rows, 2 * self.written
         products = self.depth // 2 * max(1, rows.taps) * self.written
-        if (rows.stride * rows.cell > 1 and self.boxed) or products < FEWEST_PRODUCTS:
+        fitting = rows.stride * rows.cell == 1 if self.boxed else rows.taps > 1
+        if not fitting or products < FEWEST_PRODUCTS:
             return False
         return self._registers(self.batch) + room <= self.taken_registers
 

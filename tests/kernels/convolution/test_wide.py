@@ -22,7 +22,7 @@ from tapestry.kernels.convolution import (
 from tapestry.kernels.convolution.configuration import register_limit
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
-from tapestry.kernels.convolution.wide_forward import WideCut
+from tapestry.kernels.convolution.wide_forward import WideConfiguration, WideCut
 from tapestry.kernels.convolution.wide_sweep import ways
 from tapestry.kernels.convolution.wide_threads import Warpgroups
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
@@ -192,6 +192,26 @@ def test_nothing_is_spilled_where_registers_are_scarcest(width: int, what: Walke
     cuts = wide_candidates.configurations(part.sweep, gpu(), fused)
     scarcest = max(cuts, key=lambda cut: wanted(WideCut(part.sweep, cut, fused)))
     spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("width", "extent", "stride", "what", "way", "cut"),
+    [
+        (128, 28, 1, "forward", 0, (1, 1, 1, 3, 6, 4, 2, 1)),
+        (128, 28, 1, "input_gradient", 0, (1, 1, 1, 3, 24, 1, 2, 1)),
+        (128, 28, 2, "input_gradient", 0, (1, 3, 1, 2, 4, 4, 3, 1)),
+        (96, 14, 2, "input_gradient", 0, (1, 2, 1, 1, 8, 1, 3, 1)),
+    ],
+)
+def test_rows_that_lanes_store_are_not_held_of_filters_of_one_row(
+    width: int, extent: int, stride: int, what: Walked, way: int, cut: tuple[int, ...]
+) -> None:
+    """They spilled 16 to 56 bytes when they were held."""
+    problem = layer(width, h=extent, w=extent, r=1, s=1, padding=(0,) * 4, stride=(stride, stride))
+    part, chosen = ways(problem, what)[way][0], WideConfiguration(*cut)
+    assert not WideCut(part.sweep, chosen).deferred
+    spills_nothing(wide.recipe(part, chosen, {}))
 
 
 def wanted(cut: Warpgroups) -> float:
