@@ -33,6 +33,7 @@ REGISTER_ROOM = 40  # where lanes store them
 CELL_ROOM = 34  # more where they store cells
 FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
+ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
@@ -212,7 +213,7 @@ class WideCut(Warpgroups):
     def _registers(self, batch: int) -> int:
         rows = open_rows(self.sweep)
         least = rows * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
-        least += OPEN_ROOM * max(0, rows - USUAL_OPEN)
+        least += OPEN_ROOM * max(0, rows - USUAL_OPEN) + ALONE_ROOM * (rows == 1 and not self.boxed)
         if self.boxed and not self.fused:
             return least
         alone = max(1, self.sweep.columns.taps) * self.sweep.octets[0] % 2
