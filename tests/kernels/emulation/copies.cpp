@@ -31,24 +31,31 @@ Stores stores;
 // Loads that a block has asked for and that have not come.
 struct Load {
     const emulated::Block* block;
+    unsigned begin, end;    // where, in shared memory
     std::function<void()> land;
 };
 std::vector<Load> loads;
 std::mt19937 luck;
 
-// A load comes at once, or late: what is read of it too soon is not there.
-void load(std::function<void()> land) {
+// A load comes at once, or late: what is read of it too soon is not there. Whichever of two to one place came last would stay.
+void load(unsigned to, unsigned bytes, std::function<void()> land) {
+    for (const Load& other : loads)
+        if (other.block == emulated::running && other.begin < to + bytes && to < other.end)
+            emulated::fail("a copy to where another one is still on its way");
     if (luck() % 2 == 0) return land();
-    loads.push_back({emulated::running, std::move(land)});
+    loads.push_back({emulated::running, to, to + bytes, std::move(land)});
 }
 
-// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside. Positions lie as far apart as
-// the swizzle is wide, whatever the box has of them. Returns the bytes that are moved.
+// Bytes from one position of a box to the next: positions lie as far apart as the swizzle is wide, whatever the box has of them.
+unsigned pitch(const TensorMap& map) { return map.swizzle > 2 * map.box[0] ? map.swizzle : 2 * map.box[0]; }
+
+// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside. Returns the bytes that are
+// moved.
 template <class Each>
 unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int image, const Each& each) {
     const std::int64_t start[4] = {c, x, y, image};
     std::int32_t at[4];
-    const unsigned gap = map.swizzle > 2 * map.box[0] ? map.swizzle - 2 * map.box[0] : 0;
+    const unsigned gap = pitch(map) - 2 * map.box[0];
     unsigned bytes = 0;
     for (at[3] = 0; at[3] < map.box[3]; ++at[3])
         for (at[2] = 0; at[2] < map.box[2]; ++at[2])
@@ -129,7 +136,7 @@ void wait_groups_read(std::size_t pending) {
 }
 
 void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
-    load([=, &map] {
+    load(to, pitch(map) * map.box[1] * map.box[2] * map.box[3], [=, &map] {
         on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
             if (from)
                 std::memcpy(into, from, 2);
@@ -141,7 +148,7 @@ void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int imag
 
 void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
     if (reinterpret_cast<std::uintptr_t>(from) % 16 || bytes % 16 || bytes == 0) emulated::fail("bytes are copied that are not sixteens");
-    load([=] {
+    load(to, bytes, [=] {
         std::memcpy(shared_pointer(to, 16), from, bytes);
         on.copied(bytes);
     });
