@@ -140,11 +140,10 @@ __device__ void order_filter(const Work& work, const Share& share, unsigned filt
 }
 
 // Eight numbers to eight places of shared memory, one an octet of the depth: outer channels are those read.
-template <class Load>
-__device__ __forceinline__ void turn_square(const Load& load, unsigned to) {
+__device__ __forceinline__ void turn_square(const Weights& weights, int outer, const Tap& tap, int inner, unsigned to) {
     unsigned rows[8][4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) load(rows[i], i);
+    for (int i = 0; i < 8; ++i) weights.load(rows[i], outer + i, tap, inner);
 #pragma unroll
     for (int column = 0; column < 8; ++column) {
         unsigned words[4];
@@ -178,7 +177,7 @@ __device__ void copy_filter(const Weights& weights, const Work& work, const Shar
             const bool there = own.there && octet < OCTETS && tap.there;
             const unsigned to = column + r * N * 16;
             if (squares && there && aligned) {
-                turn_square([&](unsigned (&row)[4], int i) { weights.load(row, c + i, tap, k % WIDTH_WRITTEN); }, to);
+                turn_square(weights, c, tap, k % WIDTH_WRITTEN, to);
             } else if (WHOLE && !TRANSPOSED && there && aligned) {
                 copy_octet(to, weights.data + weights.place(k, tap, c % WIDTH_READ), true);
             } else {

@@ -241,7 +241,7 @@ struct Worker {
 
     // A finished row leaves, or is held until it does.
     __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) {
-        if constexpr (DEFERRED) send();
+        send();
         if constexpr (RESIDUAL) {
             wait_copies();
             __syncwarp();
