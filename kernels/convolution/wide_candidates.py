@@ -14,7 +14,7 @@ from math import ceil, gcd
 from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
-from .wide_forward import WideConfiguration, WideCut, groups, legal
+from .wide_forward import TILE, WideConfiguration, WideCut, groups, images_met, legal
 from .wide_sweep import Sweep
 
 
@@ -45,6 +45,8 @@ class WideFit:
     shared: float
     part_bytes: float
     copy_clocks: float
+    box_clocks: float
+    packed_clocks: float
     filter_bytes_per_clock: float
     asked_bytes_per_clock: float
     ring_bytes_per_clock: float
@@ -101,9 +103,12 @@ def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
 
 
 def _positions(sweep: Sweep, most: int) -> Iterator[tuple[int, int, int]]:
-    """Tiles of 64 positions, as images x units of eight columns."""
-    whole = ceil(sweep.columns.cells / 8)
+    """Tiles of 64 positions, as images x units of eight columns; or of images side by side where units would have more
+    columns than an image."""
+    columns, whole = sweep.columns.cells, ceil(sweep.columns.cells / 8)
     for tiles in range(1, most + 1):
+        if columns % 8 or 8 * tiles % whole:
+            yield tiles, images_met(columns, TILE * tiles), 0
         for units in range(1, 8 * tiles + 1):
             images = 8 * tiles // units
             fits = images * units == 8 * tiles and (images == 1 or units >= whole)
@@ -122,9 +127,10 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
     (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut), _left(cut, fit)
     memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
-    copies = (lines_in + leaves * lines_out) * fit.copy_clocks
+    copies = (lines_in + leaves * lines_out) * fit.copy_clocks + leaves * _boxes(cut) * fit.box_clocks
     inside = cut.warpgroups * max(_tensor(cut, fit), _shared(cut) * fit.shared)
     leave = fit.held_clocks if cut.deferred else fit.leave_clocks
+    leave += fit.packed_clocks * (cut.packed > 0)
     chain = fit.row_clocks + leaves * leave + fit.chained * _tensor(cut, fit)
     bounds = (memory * resident, copies * resident, inside * resident, chain)
     step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
@@ -163,7 +169,8 @@ def _walked(cut: WideCut) -> tuple[float, float]:
 def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
     """The same of a row that leaves, where a part of a sector counts for more than its bytes."""
     chosen, columns, rows = cut.configuration, cut.sweep.columns, cut.sweep.rows
-    outputs = chosen.images * min(8 * chosen.units, columns.cells) * columns.cell * rows.cell
+    positions = cut.packed or chosen.images * min(8 * chosen.units, columns.cells)
+    outputs = positions * columns.cell * rows.cell
     if cut.boxed:
         outputs //= chosen.parts
     beside = 1.0 if cut.boxed else float(chosen.groups * chosen.shares)  # that leave on their own
@@ -173,6 +180,11 @@ def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
     parts = _parts_of_sectors(own, 16 * groups(cut.sweep) * cut.outputs)
     lines = outputs * ceil(own / 128) if cut.boxed else 0
     return outputs * beside * (own + parts * fit.part_bytes), lines
+
+
+def _boxes(cut: WideCut) -> int:
+    """Boxes that a row of a block leaves in."""
+    return 4 * cut.configuration.tiles * cut.pieces if cut.boxed else 0
 
 
 def _parts_of_sectors(own: int, pitch: int) -> float:

@@ -3,6 +3,9 @@
 // A position is an output, or in the gradient of a strided convolution a cell of CELL_Y x CELL_X outputs over one window, whose
 // channels lie side by side among the columns of the product; "outputs" below are rows of positions.
 //
+// Positions of a row are columns by eights, of images as many as fill a tile; or PACKED, those of all images side by side with none
+// between them, so that a tile begins and ends within images.
+//
 // A block of the grid has one block of channels (GROUPS groups, or a part of the channels that one group writes) and one
 // stretch of output rows. The filter lies in shared memory for good. One warp streams input rows into a ring with the bulk
 // tensor copy engine (what lies outside the image arrives as zero); the others are warpgroups, each with 64 positions and
@@ -22,7 +25,14 @@ constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 constexpr int BOX_COLUMNS = UNITS == 1 ? 8 : 16, BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);
 constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
-constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH;
+// PACKED, sixteen positions are of several images, a box for each: of so many columns at most, a multiple of those at least. The copy
+// engine reads boxes from whole lines of 128 bytes on.
+constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
+constexpr int LEAST_PIECE = greatest_divisor(16, MET_COLUMNS), MOST_PIECE = MET_COLUMNS < 16 ? MET_COLUMNS : 16;
+constexpr int PIECES = PACKED > 0 ? (MET_COLUMNS - LEAST_PIECE + 15) / MET_COLUMNS + 1 : 1;
+constexpr int MAPS = PACKED > 0 && BOXED ? MOST_PIECE / LEAST_PIECE : 1;
+constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH + (BOXED ? PIECES - 1 : 0) * 128;
+constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
 // Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
 // staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
@@ -56,6 +66,11 @@ struct Outside {
     long long image, row, column;
 };
 
+// Maps of the output for boxes of positions, PACKED those of each number of columns that there may be.
+struct Boxes {
+    TensorMap maps[MAPS];
+};
+
 // What the sums of a warpgroup's channels are multiplied with and what is added to them: two neighbouring channels' lie side by side.
 __device__ void bring_affine(const float* scale, const float* bias, const Work& work, const Share& share, unsigned to) {
     constexpr int pairs = AFFINE_OCTET / 16;
@@ -87,7 +102,7 @@ using Open = float[OPEN][SUMS];
 struct Worker {
     const Barriers& barriers;
     const Work& work;
-    const TensorMap& boxes;        // of the output
+    const Boxes& boxes;
     const Outside &output, &residual;
     Written own;
     unsigned affine;               // of this lane's pair of channels of the first octet
@@ -96,7 +111,9 @@ struct Worker {
     unsigned long long filter;     // of this warpgroup
     unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
     int lane, tile, group;         // of the warp: 16 positions of the block, and which of its groups
+    int position;                  // the first of those, as images of the block lie side by side; PACKED
     int box_image, box_column;     // of those positions, as outputs
+    unsigned own_place;            // where this lane's row of a matrix is staged, PACKED
     bool box_there;
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
@@ -104,7 +121,7 @@ struct Worker {
     unsigned held[DEFERRED ? 2 * WRITTEN : 1];      // a finished row, rounded, that leaves while products of the next one are made
     int held_row = -1;                              // which; less than zero where there is none
 
-    __device__ Worker(const Barriers& barriers, const Work& work, const TensorMap& boxes, const Outside& output,
+    __device__ Worker(const Barriers& barriers, const Work& work, const Boxes& boxes, const Outside& output,
                       const Outside& residual, const Share& share, unsigned shared, int warp)
         : barriers(barriers), work(work), boxes(boxes), output(output), residual(residual),
           own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), shared(shared) {
@@ -116,8 +133,12 @@ struct Worker {
         staged = shared + STAGED_BASE + (BOXED ? GROUPS > 1 ? 2 * tile : 2 * warp : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
-        const int position = unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X;
-        const unsigned place = position * PITCH + group * READ * 16;
+        if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X);
+    }
+
+    // This lane's matrix rows begin at a column of a row of the ring.
+    __device__ __forceinline__ void read_from(int column) {
+        const unsigned place = column * PITCH + group * READ * 16;
         same = place + lane / 16 * 16;
         across = place + lane / 16 * (DILATION_X * PITCH - (READ - 1) * 16);
     }
@@ -194,6 +215,13 @@ struct Worker {
         row_place = run.image * output.image + run.column * CELL_X * output.column + channel;
         residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
         box_image = run.image + 2 * tile / UNITS, box_column = (run.column + 2 * tile % UNITS * 8) * CELL_X;
+        if constexpr (PACKED > 0) {
+            position = run.offset + 16 * tile;
+            box_image = run.image + position / MET_COLUMNS, box_column = position % MET_COLUMNS;
+            const int mine = position + lane % 16;
+            read_from(mine / MET_COLUMNS * COLUMNS + mine % MET_COLUMNS * STRIDE_X);
+            if constexpr (BOXED) own_place = staged_at(lane % 16);
+        }
         box_there = box_image < work.images && box_column < work.columns_out;
         if constexpr (BOXED && !RESIDUAL) return;
         there = upper = 0;
@@ -215,8 +243,9 @@ struct Worker {
         __device__ __forceinline__ Chunk(const Worker& worker, int i) {
             const int chunk = i * WARP + worker.lane;
             position = chunk / WRITTEN, octet = chunk % WRITTEN;
-            const int unit = 2 * worker.tile + position / 8;
+            const int unit = 2 * worker.tile + position / 8, side_by_side = worker.position + position;
             image = unit / UNITS, column = (unit % UNITS * 8 + position % 8) * CELL_X + worker.own.cell_column(octet);
+            if constexpr (PACKED > 0) image = side_by_side / MET_COLUMNS, column = side_by_side % MET_COLUMNS;
             row = worker.own.cell_row(octet), inner = worker.own.inner(octet);
         }
         __device__ __forceinline__ long long of(const Outside& tensor) const {
@@ -247,7 +276,7 @@ struct Worker {
             __syncwarp();
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
-        const unsigned to = place(lane % 16);
+        const unsigned to = staged_row();
         Affine now = affine_of(0);
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
@@ -274,7 +303,7 @@ struct Worker {
     // What is held leaves. Nothing here waits for products.
     __device__ __forceinline__ void send() {
         if (!DEFERRED || held_row < 0) return;
-        const unsigned to = place(lane % 16);
+        const unsigned to = staged_row();
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
             const unsigned at = to + named(octet);
@@ -302,9 +331,20 @@ struct Worker {
 
     // Where what this warp has of a position is staged, and an octet of it, counted from there.
     __device__ __forceinline__ unsigned place(int position) const {
-        if constexpr (!BOXED) return staged + position * STAGED_PITCH;
-        const int line = position + position / BOX_COLUMNS * (BOX_ROWS - 1) * BOX_COLUMNS;
-        return staged + turned + line * STAGED_PITCH + group * OUTPUT_OCTETS * 16;
+        return staged + (BOXED ? turned : 0u) + staged_at(position);
+    }
+    __device__ __forceinline__ unsigned staged_row() const {
+        return PACKED > 0 && BOXED ? staged + turned + own_place : place(lane % 16);
+    }
+    __device__ __forceinline__ unsigned staged_at(int position) const {
+        if constexpr (!BOXED) return position * STAGED_PITCH;
+        int line = position + position / BOX_COLUMNS * (BOX_ROWS - 1) * BOX_COLUMNS, before = 0;
+        if (const int first = MET_COLUMNS - box_column; PACKED > 0 && position >= first) {
+            const int pieces = (position - first) / MET_COLUMNS;    // between the first one and its own
+            line = (position - first) % MET_COLUMNS;
+            before = whole_lines(first * STAGED_PITCH) + pieces * whole_lines(MET_COLUMNS * STAGED_PITCH);
+        }
+        return before + line * STAGED_PITCH + group * OUTPUT_OCTETS * 16;
     }
     // Of two octets from `octet` on, the one whose row of a matrix this lane names: the first sixteen lanes of the first.
     __device__ __forceinline__ unsigned named(int octet) const {
@@ -337,11 +377,27 @@ struct Worker {
             __syncwarp();
         const int row = p * CELL_Y + own.cell_row(0);
         if (group == 0 && box_there && row < work.rows_out && elected()) {
-            store_box(boxes, own.group * OUTPUT_OCTETS * 8, box_column, row, box_image, staged + turned);
+            const int channel = own.group * OUTPUT_OCTETS * 8;
+            if constexpr (PACKED > 0)
+                store_pieces(channel, row);
+            else
+                store_box(boxes.maps[0], channel, box_column, row, box_image, staged + turned);
             commit_stores();
         }
         __syncwarp();
         turned ^= STAGED_BYTES;
+    }
+
+    // What each of the images has of sixteen positions.
+    __device__ __forceinline__ void store_pieces(int channel, int row) const {
+        unsigned from = staged + turned;
+#pragma unroll
+        for (int piece = 0, done = 0; piece < PIECES; ++piece) {
+            const int column = piece == 0 ? box_column : 0, count = min(MET_COLUMNS - column, 16 - done);
+            if (count <= 0 || box_image + piece >= work.images) return;
+            store_box(boxes.maps[MAPS == 1 ? 0 : count / LEAST_PIECE - 1], channel, column, row, box_image + piece, from);
+            from += whole_lines(count * STAGED_PITCH), done += count;
+        }
     }
 
     // Two octets of this lane's positions, as they are staged: its own, or each the other's place.
@@ -381,7 +437,7 @@ struct Worker {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
-    wide_forward(const __grid_constant__ TensorMap input, const __grid_constant__ TensorMap boxes, const __grid_constant__ Outside output,
+    wide_forward(const __grid_constant__ TensorMap input, const __grid_constant__ Boxes boxes, const __grid_constant__ Outside output,
                  const __grid_constant__ Outside residual, const __grid_constant__ Weights weights, const float* scale,
                  const float* bias, const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];

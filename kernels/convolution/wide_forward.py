@@ -32,10 +32,12 @@ BOXED_ROOM = 30  # where rows leave by the copy engine
 REGISTER_ROOM = 40  # where lanes store them
 CELL_ROOM = 34  # more where they store cells
 FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
+PACKED_ROOM = 20  # still more where images lie side by side and leave in boxes
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
+TILE = 64  # positions of a warpgroup
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
 FEWEST_PRODUCTS = 100  # of a row's, counted in octets of columns, beside which the row before leaves
@@ -48,8 +50,9 @@ class WideConfiguration:
 
     A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes, or one row of the
     cells that several groups write; beside each other `shares` warpgroups divide what a group writes of that, and
-    `tiles` warpgroups the positions: 64 each, in `images` images x `units` units of 8 columns. `stages` input rows are
-    under way; `blocks` blocks share a multiprocessor.
+    `tiles` warpgroups the positions: 64 each, in `images` images x `units` units of 8 columns. Without units, positions
+    are those of all images side by side, of which a block meets so many `images`, the first and last of them in part.
+    `stages` input rows are under way; `blocks` blocks share a multiprocessor.
     """
 
     groups: int
@@ -98,11 +101,21 @@ class WideCut(Warpgroups):
     def blocks(self) -> int:
         return self.configuration.blocks
 
+    @property
+    def packed(self) -> int:
+        """Positions of a block where images lie side by side; else 0."""
+        return 0 if self.configuration.units else TILE * self.configuration.tiles
+
+    @property
+    def met_columns(self) -> int:
+        """Positions of a row of an image in a block."""
+        return 8 * self.configuration.units or self.sweep.columns.cells
+
     @cached_property
     def columns(self) -> int:
         """Columns of the box of an input row."""
         line = self.sweep.columns
-        return (8 * self.configuration.units - 1) * line.stride + (max(1, line.taps) - 1) * line.dilation + 1
+        return (self.met_columns - 1) * line.stride + (max(1, line.taps) - 1) * line.dilation + 1
 
     @property
     def pitch(self) -> int:
@@ -134,7 +147,7 @@ class WideCut(Warpgroups):
         pitch = self.sweep.columns.cell * chosen.groups * self.outputs
         return (
             chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
-            and (units == 1 or units % 2 == 0)
+            and (units == 1 or units % 2 == 0)  # or side by side
             and gcd(pitch, 8) <= FEWEST_BANKS
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
@@ -181,6 +194,8 @@ class WideCut(Warpgroups):
     def _shared_bytes(self) -> int:
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
+        if self.boxed:
+            staged += 2 * WARPS_A_GROUP * self.warpgroups // self.configuration.groups * 128 * (self.pieces - 1)
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
         barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 1) + ZEROS_BYTES
         return self._ring_bytes + self.filter_bytes + staged + affine + barriers
@@ -218,8 +233,15 @@ class WideCut(Warpgroups):
             return least
         alone = max(1, self.sweep.columns.taps) * self.sweep.octets[0] % 2
         room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else 0
+        room += PACKED_ROOM * (self.boxed and self.packed > 0)
         cells = self.sweep.rows.cell * self.sweep.columns.cell > 1
         return least + room + CELL_ROOM * cells + HALF_ROOM * alone
+
+    @property
+    def pieces(self) -> int:
+        """Images that sixteen positions may be of."""
+        columns = self.met_columns
+        return (columns - gcd(16, columns) + 15) // columns + 1 if self.packed else 1
 
     @property
     def channel_blocks(self) -> int:
@@ -227,11 +249,13 @@ class WideCut(Warpgroups):
 
     @property
     def column_tiles(self) -> int:
-        return ceil(self.sweep.columns.cells / (8 * self.configuration.units))
+        return ceil(self.sweep.columns.cells / self.met_columns)
 
     @property
     def line(self) -> int:
         """Rows of all images and column tiles."""
+        if self.packed:
+            return ceil(self.sweep.n * self.met_columns / self.packed) * self.sweep.rows.cells
         return ceil(self.sweep.n / self.configuration.images) * self.column_tiles * self.sweep.rows.cells
 
     def stretches(self, sms: int) -> tuple[int, float]:
@@ -247,13 +271,18 @@ def fits(bytes_: int, blocks: int, shared: int) -> bool:
     return bytes_ + RESERVED_SHARED <= (shared + RESERVED_SHARED) // blocks
 
 
+def images_met(columns: int, positions: int) -> int:
+    """Images that a block meets of so many positions of images side by side, each with so many columns."""
+    return (columns - gcd(columns, positions) + positions - 1) // columns + 1
+
+
 def legal(cut: WideCut, shared: int) -> bool:
     """Whether the kernel can be built and launched so: boxes, threads, registers, and `shared` bytes a block."""
     chosen, found = cut.configuration, cut.sweep.octets
     return (
         (chosen.groups == 1 or chosen.parts * chosen.shares == 1 or _rows_of_cells(cut))
         and chosen.parts * chosen.shares <= found[1]
-        and chosen.images * chosen.units == 8 * chosen.tiles
+        and (_packs(cut) if cut.packed else chosen.images * chosen.units == 8 * chosen.tiles)
         and (chosen.images == 1 or cut.column_tiles == 1)
         and cut.written <= 32
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
@@ -261,6 +290,12 @@ def legal(cut: WideCut, shared: int) -> bool:
         and fits(cut.shared, chosen.blocks, shared)
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
+
+
+def _packs(cut: WideCut) -> bool:
+    """Whether images may lie side by side in a block, and it brings those that it meets."""
+    line, rows = cut.sweep.columns, cut.sweep.rows
+    return line.cell * rows.cell == 1 and cut.configuration.images == images_met(line.cells, cut.packed)
 
 
 def _rows_of_cells(cut: WideCut) -> bool:
@@ -284,7 +319,9 @@ def source(
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
-        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed, "BATCH": cut.batch,
+        "UNITS": chosen.units or 1, "MET_COLUMNS": cut.met_columns, "PACKED": cut.packed,
+        "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
+        "BOXED": cut.boxed, "BATCH": cut.batch,
         "DEFERRED": cut.deferred and not residual,
         "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
@@ -353,9 +390,19 @@ def arguments(
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
     map_ = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
-    boxes = row_map(output, _box(cut), 8 * chosen.groups * cut.outputs) if cut.boxed else map_
+    boxes = _boxes(cut, output) if cut.boxed else map_
     given = [map_, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
     return cut.channel_blocks * stretches, given
+
+
+def _boxes(cut: WideCut, output: View) -> Any:
+    """The maps of boxes of the output; of images side by side one for every number of columns that a box may have."""
+    channels = 8 * cut.configuration.groups * cut.outputs
+    if not cut.packed:
+        return row_map(output, _box(cut), channels)
+    least = gcd(16, cut.met_columns)
+    columns = range(least, min(16, cut.met_columns) + 1, least)
+    return b"".join(bytes(row_map(output, (1, 1, count), channels)) for count in columns)
 
 
 def _box(cut: WideCut) -> tuple[int, int, int]:

@@ -15,10 +15,11 @@ from .problem import ConvolutionProblem
 from .stretches import evenest, rows_of_busiest
 from .weight_gradient_configuration import MOST_RANKS
 from .wide_candidates import ranked
-from .wide_weight_gradient import BATCH, WideGradientCut, WideWeightGradient, legal
+from .wide_weight_gradient import BATCH, STEP, WideGradientCut, WideWeightGradient, legal
 
 MOST_WARPGROUPS = 4  # of a block: with more, their sums take too many registers
 RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
+IMAGES = (1, 2, 4, 8, 16, 32)  # of a block's row
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class WideGradientFit:
     batch_clocks: float
     product_clocks: float
     chained: float
+    gathered_clocks: float
     memory: float
     line_bytes: float
     crowded: float
@@ -50,18 +52,19 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WideWeightGrad
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
     for blocks in (1, 2, 3, 4):
         for count, parts, x_parts in _channels(problem):
-            for images, units in _positions(problem):
-                for ring in RINGS:
-                    cut = WideWeightGradient(count, parts, x_parts, images, units, 2, blocks, 1)
-                    stages = max(2, min(12, ring // blocks // WideGradientCut(problem, cut).x_bytes))
-                    found = WideGradientCut(problem, replace(cut, stages=stages))
-                    most = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
-                    splits, _ = evenest(found.work, problem.p, most, *_walked(problem))
-                    cut = replace(cut, stages=stages, splits=splits)
-                    ranks = _ranks(found, min(most, MOST_RANKS), gpu)
-                    for way in (cut, replace(cut, splits=ranks, clustered=True)):
-                        if legal(WideGradientCut(problem, way), gpu.shared_per_block):
-                            yield way
+            for (images, columns), ring, gathered in product(_positions(problem), RINGS, (False, True)):
+                cut = WideWeightGradient(count, parts, x_parts, images, columns, 2, blocks, 1, gathered=gathered)
+                own = WideGradientCut(problem, cut)
+                least = own.span + 1 if gathered else 2
+                stages = max(least, min(12, ring // blocks // own.x_bytes))
+                found = WideGradientCut(problem, replace(cut, stages=stages))
+                most = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
+                splits, _ = evenest(found.work, problem.p, most, *_walked(problem))
+                cut = replace(cut, stages=stages, splits=splits)
+                ranks = _ranks(found, min(most, MOST_RANKS), gpu)
+                for way in (cut, replace(cut, splits=ranks, clustered=True)):
+                    if legal(WideGradientCut(problem, way), gpu.shared_per_block):
+                        yield way
 
 
 def _walked(problem: ConvolutionProblem) -> tuple[int, int]:
@@ -89,15 +92,19 @@ def _channels(problem: ConvolutionProblem) -> Iterator[tuple[int, int, int]]:
 
 
 def _positions(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
-    """Images x units of eight columns: 64 to 256 positions."""
+    """Images x columns: 64 to 256 positions, by units of eight columns, or of images side by side with no column
+    between them."""
     whole = ceil(problem.q / 8)
     for positions in (8, 16, 32):
-        for images in (1, 2, 4, 8, 16, 32):
+        for images in IMAGES:
             units = positions // images
             if units and (images == 1 or units >= whole) and units < whole + 8 and images < 2 * max(1, problem.n):
-                yield images, units
+                yield images, 8 * units
     if whole % 2 == 0:
-        yield 1, whole
+        yield 1, 8 * whole
+    for images in IMAGES:
+        if 48 <= images * problem.q <= 256 and images < 2 * max(1, problem.n):
+            yield images, problem.q
 
 
 def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
@@ -108,16 +115,24 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     at_once = chosen.splits * gpu.clusters_of(chosen.splits) if chosen.clustered else gpu.sms
     waves = ceil(blocks / (at_once * chosen.blocks))
     steps = rows_of_busiest(cut.work, problem.p, chosen.splits, *_walked(problem))
-    depth = chosen.images * chosen.units / 2
+    depth = cut.positions / STEP
+    own = depth * max(FIT.product_clocks, 4 * cut.written) / problem.stride[0]  # of one filter row
     taps = depth * problem.r / problem.stride[0]
-    products = taps * max(FIT.product_clocks, 4 * cut.written)
-    shared = 16 * depth * min(2, problem.stride[1]) + taps * 2 * cut.written
+    products = own * problem.r
+    loads = 16 * depth * min(2, problem.stride[1])
+    shared = loads + taps * 2 * cut.written
     chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * FIT.chained
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     line_in, line_out = 16 * cut.pitch, 16 * cut.written * chosen.groups
     loaded = chosen.images * min(cut.columns, problem.w) * (line_in + FIT.line_bytes)
-    loaded += chosen.images * min(problem.q, 8 * chosen.units) * (line_out + FIT.line_bytes) / problem.stride[0]
+    loaded += chosen.images * min(problem.q, chosen.columns) * (line_out + FIT.line_bytes) / problem.stride[0]
     inside = cut.warpgroups * max(products, shared)
+    if chosen.gathered:
+        one = max(
+            own, (loads + depth * 2 * cut.written) / problem.stride[0]
+        )  # of its products, each with loads of its own
+        inside -= chosen.groups * (max(products, shared) - cut.gathered * one)
+        chain += FIT.gathered_clocks
     bounds = (loaded / per_clock * FIT.memory * resident, inside * resident, chain)
     step: float = sum(bound**3 for bound in bounds) ** (1 / 3) * (1 + FIT.crowded * (chosen.blocks - 1))
     fold = FIT.fold * 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock

@@ -12,7 +12,7 @@ constexpr int WARP = 32, WARPS_A_GROUP = 4;
 constexpr int N = 8 * WRITTEN, SUMS = N / 2;                                     // columns of a product, sums of a lane
 constexpr int OCTETS = S * READ;                                                 // of filter columns and channels walked
 constexpr int PITCH = 16 * (GROUPS * READ | 1);                                  // bytes of a position
-constexpr int COLUMNS = (8 * UNITS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
+constexpr int COLUMNS = (MET_COLUMNS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;      // of a row of an image that is walked
 constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
@@ -46,11 +46,13 @@ struct Stretch {
 // Met rows one below the other in one column tile of some images, and the walked rows under them that exist.
 struct Run {
     int image, column, row, rows, first, begin, end;    // begin and end count from the first walked row
+    int offset;                                         // of the block's first position among those of the first image
 
     __device__ Run(const Lines& lines, int position, int last) {
         const int tile = lines.rows.quotient(position), block = lines.column_tiles.quotient(tile);
-        image = block * IMAGES;
-        column = lines.column_tiles.remainder(tile, block) * 8 * UNITS;
+        image = PACKED > 0 ? block * PACKED / MET_COLUMNS : block * IMAGES;
+        offset = PACKED > 0 ? block * PACKED % MET_COLUMNS : 0;
+        column = lines.column_tiles.remainder(tile, block) * MET_COLUMNS;
         row = lines.rows.remainder(position, tile);
         rows = min(lines.rows.value - row, last - position);
         first = row * STRIDE_Y - lines.top;

@@ -7,7 +7,8 @@
 // ring each; the others are warpgroups. A warpgroup keeps
 // the sums of eight octets of (filter column, channels of x) with 8 * WRITTEN channels of dy, for all rows of the filter:
 // a row of x, loaded transposed, is multiplied with each of the rows of dy that meet it, which stay in their ring until the
-// last one has. Every stretch leaves its sums as f32 in the order of dw; a second launch adds them in a fixed order. A
+// last one has. Octets that are left over may be gathered: those of all rows of the filter side by side, multiplied with a row of dy
+// when the last row of x that meets it is there. Every stretch leaves its sums as f32 in the order of dw; a second launch adds them in a fixed order. A
 // single one leaves dw itself, rounded unless f32 is wanted (`Left` is what is left). So do RANKS stretches that are a cluster
 // of blocks: they add their sums through each other's shared memory, where the rings have been.
 //
@@ -15,12 +16,14 @@
 
 namespace {
 
-constexpr int POSITIONS = IMAGES * UNITS * 8, STEPS = POSITIONS / 16;        // 16 positions each
+constexpr int POSITIONS = IMAGES * MET_COLUMNS, STEPS = POSITIONS / 16;      // 16 positions each, of images side by side
 constexpr int LINE_CHANNELS = LINE / 2;                                      // of dy, side by side in a line of the swizzle
 constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
 constexpr int PLANE_BYTES = POSITIONS * LINE, DY_BYTES = PLANES * PLANE_BYTES, DY_PITCH = (DY_BYTES + 1023) / 1024 * 1024;
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + DY_PITCH;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
+constexpr int WHOLE = OCTETS / 8 * 8, LEFT_OVER = OCTETS % 8;                // octets of whole tiles, and those of a tile in part
+constexpr int MOST_GATHERED = GATHERED > 0 ? GATHERED : 1;
 constexpr int FRAGMENTS = R * WRITTEN;                                       // of a lane's sums: four each
 constexpr int TURNS = (FRAGMENTS + RANKS - 1) / RANKS;                       // that a block of a cluster adds
 // The blocks' sums lie where the rings have been; not where barriers are, whose words the hardware may keep elsewhere for a while.
@@ -89,6 +92,15 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& w
     }
 }
 
+// Steps after which positions lie in a row of x as those before, as many whole images further on; of one image, any.
+constexpr int alike() {
+    if (IMAGES == 1) return 1;
+    int steps = 1;
+    while (steps * 16 % MET_COLUMNS != 0) ++steps;
+    return steps;
+}
+constexpr int ALIKE = alike(), FURTHER = IMAGES == 1 ? 16 * STRIDE_X : ALIKE * 16 / MET_COLUMNS * COLUMNS;    // columns to those
+
 // Leaves a sum as it is, or rounded.
 __device__ __forceinline__ void put(float* to, float sum) { *to = sum; }
 __device__ __forceinline__ void put(unsigned short* to, float sum) { *to = narrow<Half>(sum); }
@@ -96,9 +108,10 @@ __device__ __forceinline__ void put(unsigned short* to, float sum) { *to = narro
 struct Worker {
     const Barriers& barriers;
     unsigned shared, own;         // the rings; bytes to this warpgroup's channels of dy in a row of them
-    unsigned place[IMAGES > 1 && UNITS > 1 ? STEPS : 1];    // this lane's matrix row in a row of x
-    int lane, octet;              // the first of this warp's two
-    unsigned dy_rows = 0;         // that came in the runs before this one
+    unsigned place[ALIKE];        // this lane's matrix row in a row of x
+    int lane, number;             // this warp's among those of the group
+    bool gathers;                 // whether this warpgroup has the octets that are left over
+    unsigned x_rows = 0, dy_rows = 0;    // that came in the runs before this one
     Ring<X_STAGES> ring;
     float sums[R][SUMS] = {};
 
@@ -106,23 +119,40 @@ struct Worker {
         : barriers(barriers), shared(shared) {
         const int group = warp / WARPS_A_GROUP / TILES, tile = warp / WARPS_A_GROUP % TILES;
         lane = threadIdx.x % WARP;
-        octet = (tile * WARPS_A_GROUP + warp % WARPS_A_GROUP) * 2;
+        number = tile * WARPS_A_GROUP + warp % WARPS_A_GROUP;
+        gathers = GATHERED > 0 && tile == TILES - 1;
         own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
-        const int mine = min(octet + lane / 8 % 2, OCTETS - 1);
-        const unsigned from = mine / READ * DILATION_X * PITCH + (group * READ + mine % READ) * 16;
+        const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, lane / 8 % 2).octet));
 #pragma unroll
-        for (int step = 0; step < int(sizeof(place) / 4); ++step) {
-            const int unit = 2 * step + lane / 16;
-            const int column = unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X;
-            place[step] = from + column * PITCH;
+        for (int step = 0; step < ALIKE; ++step) {
+            const int position = step * 16 + lane / 16 * 8 + lane % 8;
+            const int image = IMAGES == 1 ? 0 : position / MET_COLUMNS;
+            place[step] = from + (image * COLUMNS + (position - image * MET_COLUMNS) * STRIDE_X) * PITCH;
         }
+    }
+
+    // What the sums of a product are of, of either half of this warp's rows of it: a row of the filter, an octet under it.
+    struct Part {
+        int row, octet;
+        bool there;
+    };
+    __device__ __forceinline__ Part part(int product, int half) const {
+        if (!gathers) {
+            const int octet = number * 2 + half;
+            return {product, min(octet, OCTETS - 1), octet < OCTETS};
+        }
+        constexpr int side_by_side = LEFT_OVER > 0 ? LEFT_OVER : 1;
+        const int place = (product * WARPS_A_GROUP + number % WARPS_A_GROUP) * 2 + half, row = min(place / side_by_side, R - 1);
+        return {row, WHOLE + place % side_by_side, product < GATHERED && place < R * LEFT_OVER};
+    }
+    // Of a group's octet under a filter row: where it lies at a position.
+    __device__ __forceinline__ static unsigned octet_place(int octet) {
+        return octet / READ * DILATION_X * PITCH + octet % READ * 16;
     }
 
     // Sixteen positions of two octets, transposed.
     __device__ __forceinline__ void load(unsigned (&read)[4], int step, unsigned row) const {
-        constexpr int apart = UNITS == 1 ? 2 * COLUMNS : 16 * STRIDE_X;    // columns from a step to the next
-        const unsigned at = sizeof(place) > 4 ? place[sizeof(place) > 4 ? step : 0] : place[0] + step * apart * PITCH;
-        load_transposed(read[0], read[1], read[2], read[3], row + at);
+        load_transposed(read[0], read[1], read[2], read[3], row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
     }
 
     template <int PHASE, int FIRST>
@@ -174,6 +204,78 @@ struct Worker {
         }
     }
 
+    // What is gathered of the rows of x that meet a row of dy, each in its place of the ring; product by product, batches of steps.
+    template <int FIRST>
+    __device__ __forceinline__ void gather(unsigned long long dy, const unsigned (&rows)[MOST_GATHERED], unsigned there) {
+        unsigned read[BATCH][4];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            if (FIRST + i >= STEPS * GATHERED) continue;
+            constexpr int halves = 2;
+            const int product = (FIRST + i) / STEPS;
+            load(read[i], (FIRST + i) % STEPS, rows[product]);
+#pragma unroll
+            for (int j = 0; j < 4; ++j)    // a row of x that does not exist
+                if (!(there >> (product * halves + j % halves) & 1u)) read[i][j] = 0u;
+        }
+        begin_products();
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i)
+            if (FIRST + i < STEPS * GATHERED)
+                multiply_group<Half, Lies::turned>(sums[(FIRST + i) / STEPS], read[i], further(dy, (FIRST + i) % STEPS * 16 * LINE), false);
+        commit_products();
+        if constexpr (FIRST + BATCH < STEPS * GATHERED) {
+            if constexpr (FIRST > 0) wait_products<1>();
+            gather<FIRST + BATCH>(dy, rows, there);
+        }
+    }
+
+    // A run of the warpgroup that gathers. Rows of x are waited for once, and stay until no row of dy to come meets them.
+    __device__ __forceinline__ void gather_run(const Run& run) {
+        int here = run.begin, held = run.begin;
+        for (int p = 0; p < run.rows; ++p) {
+            const int first = p * STRIDE_Y;
+            for (; here < min(first + SPAN, run.end); ++here) {
+                const unsigned came = x_rows + here - run.begin;
+                barriers.x.full(came % X_STAGES).wait(came / X_STAGES % 2);
+            }
+            unsigned rows[MOST_GATHERED], there = 0;
+#pragma unroll
+            for (int product = 0; product < GATHERED; ++product) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int t = first + part(product, half).row * DILATION_Y;
+                    if (t >= run.begin && t < run.end) there |= 1u << (product * 2 + half);
+                }
+                const Part mine = part(product, lane / 8 % 2);
+                const int t = min(max(first + mine.row * DILATION_Y, run.begin), run.end - 1);
+                const unsigned came = x_rows + t - run.begin;
+                rows[product] = shared + X_BASE + came % X_STAGES * ROW_PITCH + octet_place(mine.octet);
+            }
+            const unsigned came = dy_rows + p;
+            barriers.dy.full(came % DY_STAGES).wait(came / DY_STAGES % 2);
+            gather<0>(right_operand<Lies::turned, LINE>(shared + came % DY_STAGES * DY_PITCH + own, PLANE_BYTES, 8 * LINE), rows, there);
+            wait_products<0>();
+#pragma unroll
+            for (int product = 0; product < GATHERED; ++product) pin(sums[product]);
+            __syncwarp();
+            if (elected()) barriers.dy.empty(came % DY_STAGES).arrive();
+            for (const int until = p + 1 < run.rows ? min(first + STRIDE_Y, run.end) : run.end; held < until; ++held)
+                if (elected()) barriers.x.empty((x_rows + held - run.begin) % X_STAGES).arrive();
+        }
+    }
+
+    // What this warpgroup does of a run.
+    __device__ __forceinline__ void add(const Run& run) {
+        bool gathered = false;
+        if constexpr (GATHERED > 0)
+            if (gathers) gather_run(run), gathered = true;
+        if (!gathered)
+            for (int t = 0; t < run.steps(); t += STRIDE_Y) turn<0>(run, t);
+        x_rows += max(run.end - run.begin, 0);
+        dy_rows += run.rows;
+    }
+
     template <int PHASE>
     __device__ __forceinline__ void turn(const Run& run, int t) {
         if constexpr (PHASE < STRIDE_Y) {
@@ -196,13 +298,13 @@ struct Worker {
 #pragma unroll
         for (int i = 0; i < FRAGMENTS; ++i) {
             const float* own = sums[i / WRITTEN] + i % WRITTEN * 4;
-            if (octet < OCTETS) store_shared(in_block(exchanged(blockIdx.y, i), i % RANKS), float4{own[0], own[1], own[2], own[3]});
+            if (part(i / WRITTEN, 0).there) store_shared(in_block(exchanged(blockIdx.y, i), i % RANKS), float4{own[0], own[1], own[2], own[3]});
         }
         pass_cluster();
         wait_for_cluster();
 #pragma unroll
         for (int i = 0; i < FRAGMENTS; ++i) {
-            if (octet >= OCTETS || !owns(i)) continue;
+            if (!part(i / WRITTEN, 0).there || !owns(i)) continue;
             float4 sum = load_shared(exchanged(0, i));
 #pragma unroll
             for (int rank = 1; rank < RANKS; ++rank) sum = plus(sum, load_shared(exchanged(rank, i)));
@@ -218,18 +320,16 @@ struct Worker {
         if (group >= work.groups) return;
         Left* own = partials + (RANKS > 1 ? 0 : share.number) * (long long)work.channels * (R * S * WIDTH);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int octet = this->octet + half, s = octet / READ;
-            const int of_group = share.x_octet + octet % READ, c = (group * GROUP_READ + of_group) * 8 + lane / 4;
-            if (octet >= OCTETS || of_group >= GROUP_READ) continue;
+        for (int row = 0; row < 2 * R; ++row) {
+            const int product = row / 2, half = row % 2;
+            const Part mine = part(product, half);
+            const int s = mine.octet / READ, of_group = share.x_octet + mine.octet % READ, c = (group * GROUP_READ + of_group) * 8 + lane / 4;
+            if (!mine.there || of_group >= GROUP_READ) continue;
 #pragma unroll
             for (int i = 0; i < SUMS / 2; ++i) {
                 const int column = i / 2 * 8 + lane % 4 * 2 + i % 2, k = first + column;
-                if (column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
-#pragma unroll
-                for (int r = 0; r < R; ++r)
-                    if (owns(r * WRITTEN + i / 2))
-                        put(own + (((long long)k * R + r) * S + s) * WIDTH + c % WIDTH, sums[r][i / 2 * 4 + half * 2 + i % 2]);
+                if (!owns(product * WRITTEN + i / 2) || column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
+                put(own + (((long long)k * R + mine.row) * S + s) * WIDTH + c % WIDTH, sums[product][i / 2 * 4 + half * 2 + i % 2]);
             }
         }
     }
@@ -255,8 +355,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);
             position += run.rows;
-            for (int t = 0; t < run.steps(); t += STRIDE_Y) worker.template turn<0>(run, t);
-            worker.dy_rows += run.rows;
+            worker.add(run);
         }
         let_next_kernel_start();
         if constexpr (RANKS > 1) worker.fold_cluster();

@@ -27,6 +27,7 @@ NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
 ARCH = "sm_90a"
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
+STEP = 16  # positions that are multiplied at once
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
 SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
@@ -38,20 +39,22 @@ class WideWeightGradient:
     """One way to cut a weight gradient.
 
     A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and one of `x_parts` of
-    its channels of x. It takes `images` images x `units` units of 8 columns of one of `splits` stretches of rows;
-    `stages` rows of x are under way; `blocks` blocks share a multiprocessor. Splits that are `clustered` add their sums
-    in the launch that makes them; others leave theirs to a second one.
+    its channels of x. It takes `images` images x `columns` columns of one of `splits` stretches of rows; `stages` rows
+    of x are under way; `blocks` blocks share a multiprocessor. Splits that are `clustered` add their sums in the launch
+    that makes them; others leave theirs to a second one. Octets of filter columns and channels of x that are left over
+    of whole warpgroups may be `gathered`: those of all filter rows are multiplied side by side.
     """
 
     groups: int
     parts: int
     x_parts: int
     images: int
-    units: int
+    columns: int
     stages: int
     blocks: int
     splits: int
     clustered: bool = False
+    gathered: bool = False
 
     @property
     def apart(self) -> bool:
@@ -110,9 +113,35 @@ class WideGradientCut(Warpgroups):
         return self.configuration.blocks
 
     @property
+    def gathered(self) -> int:
+        """Products for a row of dy of the octets left over, where they are gathered."""
+        return self._gathered if self.configuration.gathered else 0
+
+    @property
+    def _gathered(self) -> int:
+        return ceil(self.problem.s * self.read % TILE_OCTETS * self.problem.r / TILE_OCTETS)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether octets left over can be gathered, in fewer products, with rows of x that stay while they are met."""
+        taps, stride, dilation = self.problem.r, self.problem.stride[0], self.problem.dilation[0]
+        every = stride == 1 or (stride <= taps and dilation % stride > 0)  # row of x is met
+        return 0 < self._gathered < taps and every and self.configuration.stages >= self.span
+
+    @property
+    def span(self) -> int:
+        """Rows of x that a row of dy meets, and those between."""
+        return (self.problem.r - 1) * self.problem.dilation[0] + 1
+
+    @property
+    def positions(self) -> int:
+        """Of a row of a block."""
+        return self.configuration.images * self.configuration.columns
+
+    @property
     def columns(self) -> int:
         problem = self.problem
-        return (8 * self.configuration.units - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
+        return (self.configuration.columns - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
 
     @property
     def pitch(self) -> int:
@@ -132,13 +161,12 @@ class WideGradientCut(Warpgroups):
     @property
     def dy_bytes(self) -> int:
         planes = ceil(16 * self.configuration.groups * self.written / self.line)
-        return planes * self.configuration.images * self.configuration.units * 8 * self.line
+        return planes * self.positions * self.line
 
     @property
     def open_rows(self) -> int:
         """Rows of dy that a row of x meets, and those between."""
-        problem = self.problem
-        return ceil(((problem.r - 1) * problem.dilation[0] + 1) / problem.stride[0])
+        return ceil(self.span / self.problem.stride[0])
 
     @property
     def dy_stages(self) -> int:
@@ -162,7 +190,7 @@ class WideGradientCut(Warpgroups):
     @property
     def registers(self) -> int:
         """An estimate."""
-        steps = self.configuration.images * self.configuration.units // 2
+        steps = self.positions // STEP * max(1, self.gathered)
         return self.problem.r * (4 * self.written + 2) + 4 * min(steps, 2 * BATCH) + REGISTER_ROOM
 
     @property
@@ -171,7 +199,7 @@ class WideGradientCut(Warpgroups):
 
     @property
     def column_tiles(self) -> int:
-        return ceil(self.problem.q / (8 * self.configuration.units))
+        return ceil(self.problem.q / self.configuration.columns)
 
     @property
     def work(self) -> int:
@@ -189,9 +217,10 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and (chosen.groups == 1 or chosen.parts * chosen.x_parts == 1)
         and all(start == 0 or start + 2 * width <= cut.line for start in lines)
         and cut.written <= 32
-        and chosen.images * chosen.units % 2 == 0
-        and (chosen.images == 1 or (cut.column_tiles == 1 and (chosen.units == 1 or chosen.units % 2 == 0)))
-        and max(cut.columns, chosen.images, 8 * chosen.units, 8 * cut.pitch) <= MAX_BOX
+        and cut.positions % STEP == 0
+        and (chosen.images == 1 or cut.column_tiles == 1)
+        and max(cut.columns, chosen.images, chosen.columns, 8 * cut.pitch) <= MAX_BOX
+        and (not chosen.gathered or cut.gathers)
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
         and (not chosen.clustered or 1 < chosen.splits <= MOST_RANKS)
@@ -209,7 +238,8 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     numbers: dict[str, int | bool] = {
         "READ": cut.read, "GROUP_READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width,
         "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
-        "IMAGES": chosen.images, "UNITS": chosen.units, "X_STAGES": chosen.stages,
+        "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
+        "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
         "RANKS": chosen.splits if chosen.clustered else 1,
         **cut.thread_numbers,
@@ -241,7 +271,7 @@ def launches(
     """
     cut = WideGradientCut(problem, chosen)
     x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
-    dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), cut.line // 2)
+    dy_map = tensor_map(dy, (chosen.images, 1, chosen.columns), cut.line // 2)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,6 @@ from tapestry.kernels.convolution.launch import SWIZZLES, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
 Cut = TypeVar("Cut")
-Wide = TypeVar("Wide", bound="WideCuts")
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
@@ -45,24 +44,15 @@ class Kind(Generic[Cut]):
         return ConvolutionProblem(n, h, w, c, groups, self.r, self.s, *steps, self.dtype, channels_out=out)
 
 
-class WideCuts(Protocol):
-    """What the cuts of both kernels of wide groups say of positions."""
-
-    @property
-    def images(self) -> int: ...
-    @property
-    def units(self) -> int: ...
-
-
 SIDE = st.integers(0, 2)
 
 
 @st.composite
-def wide_problems(draw: st.DrawFn, kind: Kind[Wide]) -> ConvolutionProblem:
-    """Problems that a cut of wide groups fits; where it takes several images, mostly those no wider than one tile."""
+def wide_problems(draw: st.DrawFn, kind: Kind[Cut], tile: int) -> ConvolutionProblem:
+    """Problems that a cut of wide groups fits, mostly those no wider than one `tile` of columns where there is one."""
     padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
     spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
-    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
+    widest = tile or 20
     h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
     channels = kind.octets() * draw(st.integers(1, 2))
     return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tapestry.kernels.convolution import wide_forward
 from tapestry.kernels.convolution.launch import View
-from tapestry.kernels.convolution.wide_forward import BATCH, SMALL_BATCH, WideCut
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.wide_forward import BATCH, SMALL_BATCH, WideCut, images_met
 from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
 from tapestry.kernels.convolution.wide_sweep import Sweep, ways
 
@@ -42,10 +43,16 @@ class Kind(emulated.Kind[Cut]):
     what: Literal["forward", "input_gradient"] = "forward"
     way: int = 0  # of those that a strided input gradient has: cells, or a sweep for every parity
     tight: bool = False  # no room for the filter beside the rest
+    columns: int = 0  # outputs of a row, where images lie side by side
 
 
 def cut(groups: int = 1, parts: int = 1, shares: int = 1, tiles: int = 1, images: int = 1, stages: int = 2) -> Cut:
     return Cut(groups, parts, shares, tiles, images, 8 * tiles // images, stages, 1)
+
+
+def packed(columns: int, groups: int = 1, parts: int = 1, tiles: int = 1, stages: int = 2) -> Cut:
+    """Images side by side, of rows of so many outputs."""
+    return Cut(groups, parts, 1, tiles, images_met(columns, 64 * tiles), 0, stages, 1)
 
 
 # Widths of odd and even octets and of none, parts and shares that do not divide, several groups, images and tiles.
@@ -82,6 +89,17 @@ KINDS = [
     Kind(cut(images=8), 3, 2, width=56, what="input_gradient"),
     Kind(cut(images=8), 2, 3, width=64, fused=True, added=False),
     Kind(cut(images=8), 2, 3, width=64, what="input_gradient", dtype="bf16"),
+    # Images side by side: sixteen positions of two images and of four, boxes of one number of columns and of many,
+    # rows that are held, strides, and what lanes store.
+    Kind(packed(14), 3, 3, width=24, columns=14),
+    Kind(packed(7, groups=2, tiles=2), 3, 3, width=24, columns=7, dtype="bf16"),
+    Kind(packed(12, tiles=2), 3, 2, width=40, columns=12),
+    Kind(packed(5), 2, 3, width=40, columns=5, what="input_gradient", fused=True, added=False),
+    Kind(packed(9, groups=3), 3, 3, width=24, columns=9, what="input_gradient", dtype="bf16"),
+    Kind(packed(28), 3, 3, width=16, width_out=8, columns=28, fused=True),
+    Kind(packed(10, groups=2), 3, 3, width=24, columns=10, stride=(2, 2), fused=True),
+    Kind(packed(6, parts=2), 1, 3, width=16, columns=6, dilation=(1, 2), fused=True),
+    Kind(packed(16, tiles=1), 2, 2, width=24, columns=16, stride=(1, 2)),
     # The filter where rows go then.
     Kind(cut(2, images=8, stages=3), 3, 3, width=24, tight=True),
     Kind(cut(tiles=2, images=16, stages=4), 3, 3, width=40, dtype="bf16", fused=True, tight=True),
@@ -123,7 +141,7 @@ def run(
     """One launch. Sources depend on no extents, so that few are compiled."""
     alike = replace(
         sweep, n=1, groups=1, rows=replace(sweep.rows, inputs=1, outputs=1, before=0),
-        columns=replace(sweep.columns, inputs=1, outputs=1, before=0),
+        columns=replace(sweep.columns, inputs=1, outputs=1 if chosen.units else sweep.columns.outputs, before=0),
     )  # fmt: skip
     found = WideCut(sweep, chosen, any(flags.values()))
     with pytest.MonkeyPatch.context() as patch:
@@ -135,12 +153,27 @@ def run(
     emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
 
 
+@st.composite
+def side_by_side(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
+    """Problems whose output has rows of as many columns as a cut is for, and of enough images for a few blocks."""
+    h, *sides = (draw(st.integers(*bounds)) for bounds in ((5, 8), (0, 1), (0, 1), (0, 2), (0, 2)))
+    span = (kind.s - 1) * kind.dilation[1] + 1
+    w = (kind.columns - 1) * kind.stride[1] + span - sides[2] - sides[3]
+    if kind.what == "input_gradient":
+        w = kind.columns
+    most = 2 * 64 * kind.cut.tiles // kind.columns + 2
+    channels = kind.octets() * draw(st.integers(1, 3))
+    return kind.problem(draw(st.integers(1, most)), h, w, channels, tuple(sides))
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.what} {kind.r}x{kind.s} width {kind.width}")
 @settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), sms=st.integers(1, 3), seed=st.integers(0, 999), shift=st.sampled_from((0, 0, 2)))
 def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: int, shift: int) -> None:
     """All of the output, which is full of NaN before, and nothing beside it."""
-    problem = data.draw(emulated.wide_problems(kind))
+    problem = data.draw(emulated.wide_problems(kind, 8 * kind.cut.units if kind.cut.images > 1 else 0))
+    if kind.columns:
+        problem = data.draw(side_by_side(kind))
     random = np.random.default_rng(seed)
     back = kind.what == "input_gradient"
     given_shape, shape = problem.input_shape, problem.output_shape

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.long
 Array = NDArray[Any]
 
 host_compiler.compiler()
+SHARED = 227 << 10  # bytes that a block may have
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,32 @@ class Kind(emulated.Kind[Cut]):
     """What a source depends on."""
 
 
-def cut(units: int, images: int = 1, groups: int = 1, parts: int = 1, x_parts: int = 1) -> Cut:
-    return Cut(groups, parts, x_parts, images, units, 2, 1, 1)
+def cut(columns: int, images: int = 1, groups: int = 1, parts: int = 1, x_parts: int = 1, gathered: int = 0) -> Cut:
+    """`gathered`: rows under way where what is left over is gathered."""
+    return Cut(groups, parts, x_parts, images, columns, gathered or 2, 1, 1, gathered=gathered > 0)
 
 
 # Lines of 32, 64 and 128 bytes, parts of both that do not divide, several groups and tiles, images of one unit and
-# of two.
+# of two, and of columns that are no whole units; octets left over in one product and in two, beside whole tiles and
+# alone, with rows under way that are as few as can be and more, and more steps than are loaded together.
 KINDS = [
-    Kind(cut(2), 3, 3, width=16),
-    Kind(cut(1, images=4), 3, 3, width=24),
-    Kind(cut(2, images=2), 3, 3, width=40, dtype="bf16"),
-    Kind(cut(4, groups=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
-    Kind(cut(2, parts=2), 3, 2, width=40, stride=(1, 2), dilation=(2, 1)),
-    Kind(cut(1, images=2, x_parts=2), 3, 3, width=72),
-    Kind(cut(2, x_parts=2), 3, 3, width=3, stride=(2, 2)),
-    Kind(cut(4), 1, 1, width=12, dtype="bf16"),
-    Kind(cut(2), 3, 2, width=1, width_out=4, stride=(1, 2)),
-    Kind(cut(2, parts=2, x_parts=3), 2, 3, width=40, width_out=24, dtype="bf16"),
+    Kind(cut(16), 3, 3, width=16),
+    Kind(cut(8, images=4), 3, 3, width=24),
+    Kind(cut(16, images=2), 3, 3, width=40, dtype="bf16"),
+    Kind(cut(32, groups=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
+    Kind(cut(16, parts=2), 3, 2, width=40, stride=(1, 2), dilation=(2, 1)),
+    Kind(cut(8, images=2, x_parts=2), 3, 3, width=72),
+    Kind(cut(16, x_parts=2), 3, 3, width=3, stride=(2, 2)),
+    Kind(cut(32), 1, 1, width=12, dtype="bf16"),
+    Kind(cut(16), 3, 2, width=1, width_out=4, stride=(1, 2)),
+    Kind(cut(16, parts=2, x_parts=3), 2, 3, width=40, width_out=24, dtype="bf16"),
+    Kind(cut(7, images=16, gathered=4), 3, 3, width=24),
+    Kind(cut(14, images=8, groups=2, gathered=3), 3, 3, width=24, dtype="bf16"),
+    Kind(cut(6, images=8, gathered=5), 3, 3, width=48, dilation=(2, 1)),
+    Kind(cut(12, images=4, gathered=4), 3, 3, width=56, stride=(2, 2)),
+    Kind(cut(24, images=2), 3, 3, width=24, stride=(1, 2)),
+    Kind(cut(16, x_parts=3, gathered=6), 5, 3, width=24, dilation=(1, 2)),
+    Kind(cut(48, x_parts=2, parts=2, gathered=5), 5, 5, width=16, width_out=24),
 ]
 
 
@@ -87,7 +97,8 @@ def test_the_kernels_sum_the_weight_gradient(
     kind: Kind, data: st.DataObject, splits: int, seed: int, partial: bool, clustered: bool
 ) -> None:
     """By one split, by several that a second launch adds, and by several that are a cluster."""
-    problem = data.draw(emulated.wide_problems(kind))
+    tile = kind.cut.columns * kind.stride[1] if kind.cut.images > 1 else 0
+    problem = data.draw(emulated.wide_problems(kind, tile))
     chosen = replace(kind.cut, splits=1)
     if chosen.images > 1 and WideGradientCut(problem, chosen).column_tiles > 1:
         return
@@ -96,8 +107,9 @@ def test_the_kernels_sum_the_weight_gradient(
 
 
 @pytest.mark.parametrize("kind", [
-    pytest.param(Kind(cut(1, images=2, x_parts=2), 3, 3, width=72), id="lines of dy side by side"),
-    pytest.param(Kind(cut(2, images=2), 3, 3, width=40), id="more sums than the rings have room for"),
+    pytest.param(Kind(cut(8, images=2, x_parts=2), 3, 3, width=72), id="lines of dy side by side"),
+    pytest.param(Kind(cut(16, images=2), 3, 3, width=40), id="more sums than the rings have room for"),
+    pytest.param(Kind(cut(7, images=16, gathered=3), 3, 3, width=24), id="gathered"),
 ])  # fmt: skip
 @pytest.mark.parametrize("splits", [2, 5])
 def test_clusters_of_every_shape_sum_it(kind: Kind, splits: int) -> None:
@@ -110,6 +122,7 @@ def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, s
     """All of a gradient that is NaN before."""
     random = np.random.default_rng(seed)
     x, dy = small(random, problem.input_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
+    assert wide_weight_gradient.legal(WideGradientCut(problem, chosen), SHARED)
     alike = kind.problem(1, 40, 40, kind.octets(), (0, 0, 0, 0))
     alone = not chosen.apart
     loaded = library(alike, replace(chosen, splits=2) if chosen.apart else chosen, partial and alone)

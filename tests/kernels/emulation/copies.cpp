@@ -135,7 +135,10 @@ void wait_groups_read(std::size_t pending) {
         for (const auto& store : stores.groups.front()) store();
 }
 
+constexpr unsigned box_line = 128;    // bytes, whole ones of which a box begins at
+
 void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+    if (to % box_line) emulated::fail("a box is loaded to the middle of a line");
     load(to, pitch(map) * map.box[1] * map.box[2] * map.box[3], [=, &map] {
         on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
             if (from)
@@ -156,6 +159,7 @@ void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
 
 // A store reads shared memory at once, or as late as it may.
 void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
+    if (from % box_line) emulated::fail("a box is stored from the middle of a line");
     if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
     const auto read = [=, &map] {
         for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
