@@ -184,7 +184,9 @@ def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
 
 def _boxes(cut: WideCut) -> int:
     """Boxes that a row of a block leaves in."""
-    return 4 * cut.configuration.tiles * cut.pieces if cut.boxed else 0
+    if not cut.boxed:
+        return 0
+    return cut.configuration.images if cut.packed else 1
 
 
 def _parts_of_sectors(own: int, pitch: int) -> float:

@@ -8,6 +8,7 @@ constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // 
 constexpr int OCTET_PITCH = R * N * 16;                                      // bytes of an octet of depth, all filter rows
 constexpr int FILTER_PART = DEPTH * OCTET_PITCH;                             // of a warpgroup
 constexpr int BROUGHT = 2;                                                   // a barrier of the block, as READY is
+constexpr int MEET_THERE = COMPUTE_THREADS + (LYING_IN_RING ? WARP : 0);     // the loader, too, where rows take the filter's room then
 constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // of an outer channel in memory
 constexpr int LINES = TRANSPOSED ? GROUPS * READ * 8 : CHANNEL_GROUPS * N;   // that a block meets
 constexpr int LYING_BYTES = FETCHED ? LINES * LINE_BYTES : 0;                // the filter as it lies in memory
@@ -205,7 +206,7 @@ __device__ void bring_filter(const Weights& weights, const Work& work, const Sha
         copy_filter(weights, work, share, filter);
     wait_copies();
     fence_for_copy_engine();
-    meet(BROUGHT, LYING_IN_RING ? THREADS : COMPUTE_THREADS);    // the loader, too, whose rows take its room
+    meet(BROUGHT, MEET_THERE);
 }
 
 }  // namespace

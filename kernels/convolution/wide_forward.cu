@@ -19,24 +19,22 @@ namespace {
 
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
-// Sixteen positions that leave for memory. BOXED: those of all groups of the block side by side, as the copy engine stores them
-// ([image][row of a cell][column][channel]), in two places by turns; else those of one warp, whose lanes store them. A part of the
-// channels of a cell is one of its rows where they are boxed.
-constexpr int BOX_COLUMNS = UNITS == 1 ? 8 : 16, BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
-constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);
+// A row of a block that leaves for memory. BOXED: all its positions and groups side by side, as the copy engine stores them ([image]
+// [row of a cell][column][channel]), in two places by turns; else those of a warp, whose lanes store them. A part of the channels
+// of a cell is one of its rows where they are boxed, and so is a share.
+constexpr int TILE_POSITIONS = 64, BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
+constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);                 // that a warp has of a cell
 constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
-// PACKED, sixteen positions are of several images, a box for each: of so many columns at most, a multiple of those at least. The copy
-// engine reads boxes from whole lines of 128 bytes on.
+// PACKED, each image leaves in a box of its own: of so many columns at least, or a multiple of those. The copy engine reads boxes from
+// whole lines of 128 bytes on.
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
-constexpr int LEAST_PIECE = greatest_divisor(16, MET_COLUMNS), MOST_PIECE = MET_COLUMNS < 16 ? MET_COLUMNS : 16;
-constexpr int PIECES = PACKED > 0 ? (MET_COLUMNS - LEAST_PIECE + 15) / MET_COLUMNS + 1 : 1;
-constexpr int MAPS = PACKED > 0 && BOXED ? MOST_PIECE / LEAST_PIECE : 1;
-constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH + (BOXED ? PIECES - 1 : 0) * 128;
+constexpr int LEAST_COLUMNS = greatest_divisor(PACKED, MET_COLUMNS), MAPS = PACKED > 0 && BOXED ? MET_COLUMNS / LEAST_COLUMNS : 1;
 constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
+constexpr int STAGED_BYTES = BOXED ? TILE_POSITIONS * TILES * SHARES * BOX_ROWS * STAGED_PITCH + (PACKED > 0 ? IMAGES * 128 : 0) : 16 * STAGED_PITCH;
 // Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
 // staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
-constexpr int STAGED = BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
+constexpr int STAGED = BOXED ? 2 : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
@@ -44,7 +42,7 @@ constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTE
 constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
 constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
 constexpr int ZEROS_BASE = BARRIER_BASE + 16 * (STAGES + 1);                    // behind the rings' barriers and the filter's
-constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
+constexpr int PLACES_BASE = ZEROS_BASE + 16;
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
@@ -60,13 +58,25 @@ constexpr bool adds(int phase) {
 
 using Barriers = Slots<STAGES>;
 
+// The barriers of the two places that a boxed row of the block is staged in: all warps have staged what they have of it; the copy engine
+// has read it.
+struct Places {
+    unsigned base;
+
+    __device__ Barrier staged(unsigned place) const { return {base + 8 * place}; }
+    __device__ Barrier read(unsigned place) const { return {base + 16 + 8 * place}; }
+    __device__ void prepare() const {
+        for (int place = 0; place < 2; ++place) staged(place).init(COMPUTE_WARPS), read(place).init(1);
+    }
+};
+
 // A tensor that is read or written sixteen bytes at a time; strides in elements.
 struct Outside {
     unsigned short* data;
     long long image, row, column;
 };
 
-// Maps of the output for boxes of positions, PACKED those of each number of columns that there may be.
+// Maps of the output for a row of a block; PACKED, of an image's part of it, for each number of columns that there may be.
 struct Boxes {
     TensorMap maps[MAPS];
 };
@@ -95,6 +105,42 @@ __device__ void load_rows(const TensorMap& input, const Work& work, const Barrie
     }
 }
 
+__device__ __forceinline__ void store_row(const Boxes& boxes, const Work& work, const Run& run, int channel, int row, unsigned from) {
+    if constexpr (PACKED == 0) {
+        store_box(boxes.maps[0], channel, run.column * CELL_X, row, run.image, from);
+    } else {
+        int column = run.offset, left = PACKED;
+        for (int image = run.image; left > 0 && image < work.images; ++image) {
+            const int columns = min(MET_COLUMNS - column, left);
+            store_box(boxes.maps[columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
+            from += whole_lines(columns * STAGED_PITCH), left -= columns, column = 0;
+        }
+    }
+}
+
+// A whole warp runs this and elects a lane: stores the rows that warps have staged, so that none of them waits for another.
+__device__ void store_rows(const Boxes& boxes, const Work& work, const Places& places, unsigned staged) {
+    const Share share(work);
+    const Written own(work, share, 0);
+    Ring<2> ring;
+    for (int position = share.begin; position < share.end;) {
+        const Run run(work, position, share.end);
+        position += run.rows;
+        for (int p = run.row; p < run.row + run.rows; ++p) {
+            places.staged(ring.slot).wait(ring.parity);
+            if (elected()) {
+                const int row = p * CELL_Y + own.cell_row(0);
+                if (row < work.rows_out) store_row(boxes, work, run, own.group * OUTPUT_OCTETS * 8, row, staged + ring.slot * STAGED_BYTES);
+                commit_stores();
+                wait_stores_read<0>();
+                places.read(ring.slot).arrive();
+            }
+            __syncwarp();
+            ring.advance();
+        }
+    }
+}
+
 // -- rows --------------------------------------------------------------------------------------------------------------
 
 using Open = float[OPEN][SUMS];
@@ -102,35 +148,33 @@ using Open = float[OPEN][SUMS];
 struct Worker {
     const Barriers& barriers;
     const Work& work;
-    const Boxes& boxes;
     const Outside &output, &residual;
     Written own;
     unsigned affine;               // of this lane's pair of channels of the first octet
+    const Places& leave_by;
     unsigned shared, staged;       // the ring; where this warp leaves its sums: the first of two places where they are boxed
-    unsigned turned = 0;           // bytes to the place whose turn it is
+    Ring<2> leaving;               // the place whose turn it is
     unsigned long long filter;     // of this warpgroup
     unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
-    int lane, tile, group;         // of the warp: 16 positions of the block, and which of its groups
+    int lane, tile, group, share;    // of the warp: 16 positions of the block, which of its groups, and which share of that
     int position;                  // the first of those, as images of the block lie side by side; PACKED
-    int box_image, box_column;     // of those positions, as outputs
-    unsigned own_place;            // where this lane's row of a matrix is staged, PACKED
-    bool box_there;
+    unsigned own_place;            // where this lane's row of a matrix is staged
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
     unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
     unsigned held[DEFERRED ? 2 * WRITTEN : 1];      // a finished row, rounded, that leaves while products of the next one are made
     int held_row = -1;                              // which; less than zero where there is none
 
-    __device__ Worker(const Barriers& barriers, const Work& work, const Boxes& boxes, const Outside& output,
-                      const Outside& residual, const Share& share, unsigned shared, int warp)
-        : barriers(barriers), work(work), boxes(boxes), output(output), residual(residual),
-          own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), shared(shared) {
+    __device__ Worker(const Barriers& barriers, const Places& places, const Work& work, const Outside& output, const Outside& residual,
+                      const Share& share, unsigned shared, int warp)
+        : barriers(barriers), work(work), output(output), residual(residual),
+          own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), leave_by(places), shared(shared) {
         const int part = warp / WARPS_A_GROUP % CHANNEL_GROUPS;
-        group = part / SHARES;
+        group = part / SHARES, this->share = part % SHARES;
         lane = threadIdx.x % WARP;
         affine = shared + AFFINE_BASE + part * WRITTEN * AFFINE_OCTET + lane % 4 * 16;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
-        staged = shared + STAGED_BASE + (BOXED ? GROUPS > 1 ? 2 * tile : 2 * warp : warp) * STAGED_BYTES;
+        staged = shared + STAGED_BASE + (BOXED ? 0 : warp * STAGED_BYTES);
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
         if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X);
@@ -214,15 +258,12 @@ struct Worker {
         const int channel = own.group * OUTPUT_OCTETS * 8;
         row_place = run.image * output.image + run.column * CELL_X * output.column + channel;
         residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
-        box_image = run.image + 2 * tile / UNITS, box_column = (run.column + 2 * tile % UNITS * 8) * CELL_X;
         if constexpr (PACKED > 0) {
             position = run.offset + 16 * tile;
-            box_image = run.image + position / MET_COLUMNS, box_column = position % MET_COLUMNS;
             const int mine = position + lane % 16;
             read_from(mine / MET_COLUMNS * COLUMNS + mine % MET_COLUMNS * STRIDE_X);
-            if constexpr (BOXED) own_place = staged_at(lane % 16);
         }
-        box_there = box_image < work.images && box_column < work.columns_out;
+        own_place = staged_at(lane % 16);
         if constexpr (BOXED && !RESIDUAL) return;
         there = upper = 0;
 #pragma unroll
@@ -259,6 +300,7 @@ struct Worker {
 
     // Has what is added to a row copied to where it is staged: in time, while the row's last products are made.
     __device__ __forceinline__ void ask_for_residual(int p) const {
+        take_place();
         const unsigned short* row = residual.data + residual_place + p * CELL_Y * residual.row;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i) {
@@ -274,6 +316,8 @@ struct Worker {
         if constexpr (RESIDUAL) {
             wait_copies();
             __syncwarp();
+        } else if constexpr (!DEFERRED) {
+            take_place();
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
         const unsigned to = staged_row();
@@ -295,7 +339,7 @@ struct Worker {
     }
     __device__ __forceinline__ void store(int p) {
         if constexpr (BOXED)
-            store_boxes(p);
+            pass_place();
         else
             store_octets(p, here(p));
     }
@@ -303,6 +347,7 @@ struct Worker {
     // What is held leaves. Nothing here waits for products.
     __device__ __forceinline__ void send() {
         if (!DEFERRED || held_row < 0) return;
+        take_place();
         const unsigned to = staged_row();
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
@@ -331,20 +376,22 @@ struct Worker {
 
     // Where what this warp has of a position is staged, and an octet of it, counted from there.
     __device__ __forceinline__ unsigned place(int position) const {
-        return staged + (BOXED ? turned : 0u) + staged_at(position);
+        return place_now() + staged_at(position);
     }
-    __device__ __forceinline__ unsigned staged_row() const {
-        return PACKED > 0 && BOXED ? staged + turned + own_place : place(lane % 16);
-    }
+    __device__ __forceinline__ unsigned staged_row() const { return place_now() + own_place; }
+    __device__ __forceinline__ unsigned place_now() const { return staged + (BOXED ? leaving.slot * STAGED_BYTES : 0u); }
     __device__ __forceinline__ unsigned staged_at(int position) const {
         if constexpr (!BOXED) return position * STAGED_PITCH;
-        int line = position + position / BOX_COLUMNS * (BOX_ROWS - 1) * BOX_COLUMNS, before = 0;
-        if (const int first = MET_COLUMNS - box_column; PACKED > 0 && position >= first) {
-            const int pieces = (position - first) / MET_COLUMNS;    // between the first one and its own
-            line = (position - first) % MET_COLUMNS;
-            before = whole_lines(first * STAGED_PITCH) + pieces * whole_lines(MET_COLUMNS * STAGED_PITCH);
+        const int mine = 16 * tile + position;    // of the block
+        unsigned before = group * OUTPUT_OCTETS * 16;
+        if constexpr (PACKED > 0) {
+            const int first = MET_COLUMNS - (this->position - 16 * tile), images = (mine - first) / MET_COLUMNS;    // of the first image; behind it
+            if (mine < first) return before + mine * STAGED_PITCH;
+            before += whole_lines(first * STAGED_PITCH) + images * whole_lines(MET_COLUMNS * STAGED_PITCH);
+            return before + (mine - first) % MET_COLUMNS * STAGED_PITCH;
         }
-        return before + line * STAGED_PITCH + group * OUTPUT_OCTETS * 16;
+        const int row = mine / MET_COLUMNS * SHARES + share;    // of shares of the rows of cells
+        return before + (row * BOX_ROWS * MET_COLUMNS + mine % MET_COLUMNS) * STAGED_PITCH;
     }
     // Of two octets from `octet` on, the one whose row of a matrix this lane names: the first sixteen lanes of the first.
     __device__ __forceinline__ unsigned named(int octet) const {
@@ -354,7 +401,7 @@ struct Worker {
     static __device__ __forceinline__ unsigned column_place(int octet) {
         if constexpr (!BOXED) return octet * 16;
         const int column = octet / OUTPUT_OCTETS % CELL_X, row = octet / OUTPUT_OCTETS / CELL_X;
-        return row * BOX_COLUMNS * STAGED_PITCH + column * BOX_PITCH + octet % OUTPUT_OCTETS * 16;
+        return row * MET_COLUMNS * STAGED_PITCH + column * BOX_PITCH + octet % OUTPUT_OCTETS * 16;
     }
 
     __device__ __forceinline__ void store_octets(int p, unsigned here) const {
@@ -366,38 +413,16 @@ struct Worker {
         __syncwarp();
     }
 
-    // The warps that have the same positions meet; one of them has the copy engine store what they have staged. Before it is there,
-    // what it stored before has been read, so that the others go on to stage in its place.
-    __device__ __forceinline__ void store_boxes(int p) {
-        fence_for_copy_engine();
-        if (group == 0 && elected()) wait_stores_read<0>();
-        if constexpr (GROUPS > 1)
-            meet(STAGED_READY + tile, GROUPS * WARP);
-        else
-            __syncwarp();
-        const int row = p * CELL_Y + own.cell_row(0);
-        if (group == 0 && box_there && row < work.rows_out && elected()) {
-            const int channel = own.group * OUTPUT_OCTETS * 8;
-            if constexpr (PACKED > 0)
-                store_pieces(channel, row);
-            else
-                store_box(boxes.maps[0], channel, box_column, row, box_image, staged + turned);
-            commit_stores();
-        }
-        __syncwarp();
-        turned ^= STAGED_BYTES;
+    // Waits until the copy engine has read what was staged in the place whose turn it is.
+    __device__ __forceinline__ void take_place() const {
+        if constexpr (BOXED) leave_by.read(leaving.slot).wait(leaving.parity ^ 1u);
     }
-
-    // What each of the images has of sixteen positions.
-    __device__ __forceinline__ void store_pieces(int channel, int row) const {
-        unsigned from = staged + turned;
-#pragma unroll
-        for (int piece = 0, done = 0; piece < PIECES; ++piece) {
-            const int column = piece == 0 ? box_column : 0, count = min(MET_COLUMNS - column, 16 - done);
-            if (count <= 0 || box_image + piece >= work.images) return;
-            store_box(boxes.maps[MAPS == 1 ? 0 : count / LEAST_PIECE - 1], channel, column, row, box_image + piece, from);
-            from += whole_lines(count * STAGED_PITCH), done += count;
-        }
+    // Says that this warp has staged what it has of a row.
+    __device__ __forceinline__ void pass_place() {
+        fence_for_copy_engine();
+        __syncwarp();
+        if (elected()) leave_by.staged(leaving.slot).arrive();
+        leaving.advance();
     }
 
     // Two octets of this lane's positions, as they are staged: its own, or each the other's place.
@@ -443,6 +468,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
+    const Places places{shared + PLACES_BASE};
     const Lying lying{shared + LYING_BASE, shared + ZEROS_BASE, {shared + BARRIER_BASE + 16 * STAGES}};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
@@ -455,7 +481,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
             meet(READY, THREADS);
         }
         // What the first rows need is worked out while the filter is on its way.
-        Worker worker(barriers, work, boxes, output, residual, share, shared, warp);
+        Worker worker(barriers, places, work, output, residual, share, shared, warp);
         Run run(work, share.begin, share.end);
         worker.begin(run);
         bring_filter(weights, work, share, shared + FILTER_BASE, lying);
@@ -469,16 +495,23 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
             run = Run(work, position, share.end);
             worker.begin(run);
         }
-        if (BOXED && elected()) wait_stores_read<0>();
         return;
     }
     if constexpr (TRADES) {
         leave_registers<LEFT_REGISTERS>();
-        if (warp > COMPUTE_WARPS) return;
+        if (warp >= COMPUTE_WARPS + HELPERS) return;
+    }
+    if (warp > COMPUTE_WARPS) {
+        if constexpr (BOXED) {
+            meet(READY, THREADS);
+            store_rows(boxes, work, places, shared + STAGED_BASE);
+        }
+        return;
     }
     if (elected()) {
         prefetch(input);
         barriers.prepare(COMPUTE_WARPS);
+        if constexpr (BOXED) places.prepare();
         if constexpr (FETCHED) lying.there.init(1);
         fence_barrier_init();
     }
@@ -487,7 +520,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     wait_for_previous_kernel();
     if (FETCHED && weights.aligned() && elected()) lying.ask(weights, work, Share(work));
     __syncwarp();
-    if constexpr (LYING_IN_RING) meet(BROUGHT, THREADS);
+    if constexpr (LYING_IN_RING) meet(BROUGHT, MEET_THERE);
     load_rows(input, work, barriers, shared);
     let_next_kernel_start();
 }

@@ -28,7 +28,7 @@ NAME = "wide_forward"
 ARCH = "sm_90a"
 BATCH, SMALL_BATCH = 3, 2  # pairs of octets that are loaded together; and where registers are scarce
 # Registers beside accumulators and what is loaded for the next products: the least with which nothing is spilled.
-BOXED_ROOM = 30  # where rows leave by the copy engine
+BOXED_ROOM = 32  # where rows leave by the copy engine
 REGISTER_ROOM = 40  # where lanes store them
 CELL_ROOM = 34  # more where they store cells
 FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
@@ -38,6 +38,8 @@ ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
+BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
+MOST_MAPS = 16  # of boxes of an output, that a launch takes along
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
 FEWEST_PRODUCTS = 100  # of a row's, counted in octets of columns, beside which the row before leaves
@@ -140,14 +142,15 @@ class WideCut(Warpgroups):
     def boxed(self) -> bool:
         """Whether finished rows leave by the copy engine, all groups of a block side by side.
 
-        Not where sixteen positions are no box, or where octets of neighbouring positions would lie in too few banks. A
-        part of what a group writes is a row of its cells.
+        Not where octets of neighbouring positions would lie in too few banks, nor of images side by side where boxes
+        have too many numbers of columns. A part of what a group writes is a row of its cells.
         """
-        chosen, units = self.configuration, self.configuration.units
+        chosen, columns = self.configuration, self.met_columns
         pitch = self.sweep.columns.cell * chosen.groups * self.outputs
         return (
             chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
-            and (units == 1 or units % 2 == 0)  # or side by side
+            and (not self.packed or columns // gcd(self.packed, columns) <= MOST_MAPS)
+            and columns * self.sweep.columns.cell <= MAX_BOX
             and gcd(pitch, 8) <= FEWEST_BANKS
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
@@ -194,10 +197,10 @@ class WideCut(Warpgroups):
     def _shared_bytes(self) -> int:
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
-        if self.boxed:
-            staged += 2 * WARPS_A_GROUP * self.warpgroups // self.configuration.groups * 128 * (self.pieces - 1)
+        if self.boxed and self.packed:
+            staged += 2 * BOX_LINE * self.configuration.images
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
-        barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 1) + ZEROS_BYTES
+        barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 3) + ZEROS_BYTES
         return self._ring_bytes + self.filter_bytes + staged + affine + barriers
 
     @property
@@ -238,10 +241,9 @@ class WideCut(Warpgroups):
         return least + room + CELL_ROOM * cells + HALF_ROOM * alone
 
     @property
-    def pieces(self) -> int:
-        """Images that sixteen positions may be of."""
-        columns = self.met_columns
-        return (columns - gcd(16, columns) + 15) // columns + 1 if self.packed else 1
+    def helpers(self) -> int:
+        """Warps beside those that multiply: one loads rows, and one stores them in boxes."""
+        return 2 if self.boxed else 1
 
     @property
     def channel_blocks(self) -> int:
@@ -400,16 +402,15 @@ def _boxes(cut: WideCut, output: View) -> Any:
     channels = 8 * cut.configuration.groups * cut.outputs
     if not cut.packed:
         return row_map(output, _box(cut), channels)
-    least = gcd(16, cut.met_columns)
-    columns = range(least, min(16, cut.met_columns) + 1, least)
+    least = gcd(cut.packed, cut.met_columns)
+    columns = range(least, cut.met_columns + 1, least)
     return b"".join(bytes(row_map(output, (1, 1, count), channels)) for count in columns)
 
 
 def _box(cut: WideCut) -> tuple[int, int, int]:
-    """Images, rows and columns of the output that are sixteen positions."""
-    images = 2 if cut.configuration.units == 1 else 1
-    rows = cut.sweep.rows.cell // (cut.configuration.parts * cut.configuration.shares)
-    return images, rows, 16 // images * cut.sweep.columns.cell
+    """Images, rows and columns of the output that a row of a block is."""
+    chosen, sweep = cut.configuration, cut.sweep
+    return chosen.images, sweep.rows.cell // chosen.parts, cut.met_columns * sweep.columns.cell
 
 
 def _outside(view: View) -> bytes:

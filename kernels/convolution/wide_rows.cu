@@ -16,9 +16,9 @@ constexpr int COLUMNS = (MET_COLUMNS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
 constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int THREADS = COMPUTE_THREADS + WARP;                                  // that do anything
+constexpr int THREADS = COMPUTE_THREADS + HELPERS * WARP;                        // that do anything: others load rows, and store them
 constexpr bool TRADES = TAKEN_REGISTERS > 0;                                     // the loader leaves registers to the others
-constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : 1) * WARP;
+constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : HELPERS) * WARP;
 constexpr int READY = 1;                                                         // a barrier of the block
 
 // All rows of the met tensor in one line (image block, column tile, row), cut into a stretch for each of the blocks that share

@@ -1,4 +1,4 @@
-"""The threads of a block of the kernels of wide groups: warpgroups that multiply, and a warp that loads."""
+"""The threads of a block of the kernels of wide groups: warpgroups that multiply, and warps that load and store."""
 
 from __future__ import annotations
 
@@ -29,20 +29,25 @@ class Warpgroups(ABC):
     def blocks(self) -> int:
         """Blocks that share a multiprocessor."""
 
+    @property
+    def helpers(self) -> int:
+        """Warps beside those that multiply: one loads rows."""
+        return 1
+
     @cached_property
     def trades(self) -> bool:
         """Whether the loader leaves registers to the warpgroups, where those want more than an equal share of them.
 
         It is one of four warps then.
         """
-        return bool(self.registers > register_limit(self._threads(1), self.blocks))
+        return bool(self.registers > register_limit(self._threads(self.helpers), self.blocks))
 
     @property
     def threads(self) -> int:
-        return self._threads(WARPS_A_GROUP if self.trades else 1)
+        return self._threads(WARPS_A_GROUP if self.trades else self.helpers)
 
-    def _threads(self, loaders: int) -> int:
-        return 32 * (WARPS_A_GROUP * self.warpgroups + loaders)
+    def _threads(self, others: int) -> int:
+        return 32 * (WARPS_A_GROUP * self.warpgroups + others)
 
     @property
     def taken_registers(self) -> int:
@@ -53,4 +58,9 @@ class Warpgroups(ABC):
     def thread_numbers(self) -> dict[str, int | bool]:
         """The constants of wide_rows.cu that say the same."""
         taken = self.taken_registers if self.trades else 0
-        return {"WARPGROUPS": self.warpgroups, "TAKEN_REGISTERS": taken, "LEFT_REGISTERS": LEFT_REGISTERS}
+        return {
+            "WARPGROUPS": self.warpgroups,
+            "HELPERS": self.helpers,
+            "TAKEN_REGISTERS": taken,
+            "LEFT_REGISTERS": LEFT_REGISTERS,
+        }

@@ -375,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         fence_barrier_init();
     }
     __syncwarp();
-    meet(READY, THREADS);
+    pass(READY, THREADS);
     wait_for_previous_kernel();
     load_rows(x, dy, work, barriers, shared);
 }

@@ -42,7 +42,12 @@ struct Meeting {
 struct Block {
     std::vector<Lane> lanes;
     std::vector<Meeting> warps;
-    std::map<int, std::pair<int, long>> named;    // barrier -> threads there, turn
+    struct Met {
+        int there;
+        long turn;
+        int expected;
+    };
+    std::map<int, Met> named;
     Index block, grid, threads;
     std::vector<Block>* cluster = nullptr;
     std::unique_ptr<Memory> memory{new Memory};

@@ -135,8 +135,10 @@ void meet_in_warp(const char* what, const void* given, void (*all)(Lanes)) {
 }
 
 void arrive(int barrier, int threads, bool waits) {
-    auto& [there, turn] = running->named[barrier];
+    auto& [there, turn, expected] = running->named[barrier];
+    if (there != 0 && threads != expected) fail("threads meet at a barrier that they expect other numbers of");
     const long before = turn;
+    expected = threads;
     ++running->progress;
     if (++there == threads) {
         there = 0;
