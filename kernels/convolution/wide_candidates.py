@@ -186,7 +186,7 @@ def _boxes(cut: WideCut) -> int:
     """Boxes that a row of a block leaves in."""
     if not cut.boxed:
         return 0
-    return cut.configuration.images if cut.packed else 1
+    return TILE * cut.configuration.tiles // cut.box_positions * cut.pieces
 
 
 def _parts_of_sectors(own: int, pitch: int) -> float:

@@ -19,22 +19,28 @@ namespace {
 
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
-// A row of a block that leaves for memory. BOXED: all its positions and groups side by side, as the copy engine stores them ([image]
-// [row of a cell][column][channel]), in two places by turns; else those of a warp, whose lanes store them. A part of the channels
-// of a cell is one of its rows where they are boxed, and so is a share.
-constexpr int TILE_POSITIONS = 64, BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
+// A row of a block that leaves for memory. BOXED, as the copy engine stores it ([image][row of a cell][column][channel]), in two places by
+// turns: of several groups side by side all positions of the block, handed to a warp that stores them; of one, sixteen positions of a
+// warp, which stores them itself. Else those of a warp, whose lanes store them. A part of the channels of a cell is one of its rows
+// where they are boxed, and so is a share.
+constexpr bool HANDED = BOXED && GROUPS > 1, OWN_BOXES = BOXED && GROUPS == 1;
+constexpr int BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
+constexpr int BOX_POSITIONS = HANDED ? 64 * TILES : 16, BOX_COLUMNS = HANDED || PACKED > 0 ? MET_COLUMNS : UNITS == 1 ? 8 : 16;
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);                 // that a warp has of a cell
 constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
-// PACKED, each image leaves in a box of its own: of so many columns at least, or a multiple of those. The copy engine reads boxes from
-// whole lines of 128 bytes on.
+// PACKED, what each image has of it leaves in a box of its own: of so many columns at least, or a multiple of those. The copy engine
+// reads boxes from whole lines of 128 bytes on.
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
-constexpr int LEAST_COLUMNS = greatest_divisor(PACKED, MET_COLUMNS), MAPS = PACKED > 0 && BOXED ? MET_COLUMNS / LEAST_COLUMNS : 1;
+constexpr int LEAST_COLUMNS = greatest_divisor(BOX_POSITIONS, MET_COLUMNS), MOST_COLUMNS = MET_COLUMNS < BOX_POSITIONS ? MET_COLUMNS : BOX_POSITIONS;
+constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : 1;
+constexpr int PIECES = PACKED > 0 && BOXED ? (MET_COLUMNS - LEAST_COLUMNS + BOX_POSITIONS - 1) / MET_COLUMNS + 1 : 1;
 constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
-constexpr int STAGED_BYTES = BOXED ? TILE_POSITIONS * TILES * SHARES * BOX_ROWS * STAGED_PITCH + (PACKED > 0 ? IMAGES * 128 : 0) : 16 * STAGED_PITCH;
+constexpr int STAGED_ROWS = HANDED ? SHARES * BOX_ROWS : BOXED ? BOX_ROWS : 1;
+constexpr int STAGED_BYTES = BOX_POSITIONS * STAGED_ROWS * STAGED_PITCH + (PIECES - 1) * 128;
 // Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
 // staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
-constexpr int STAGED = BOXED ? 2 : COMPUTE_WARPS;
+constexpr int STAGED = HANDED ? 2 : BOXED ? 2 * COMPUTE_WARPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
@@ -58,7 +64,7 @@ constexpr bool adds(int phase) {
 
 using Barriers = Slots<STAGES>;
 
-// The barriers of the two places that a boxed row of the block is staged in: all warps have staged what they have of it; the copy engine
+// The barriers of the two places that a row is staged in which is handed on: all warps have staged what they have of it; the copy engine
 // has read it.
 struct Places {
     unsigned base;
@@ -76,7 +82,7 @@ struct Outside {
     long long image, row, column;
 };
 
-// Maps of the output for a row of a block; PACKED, of an image's part of it, for each number of columns that there may be.
+// Maps of the output for what leaves at once; PACKED, of an image's part of it, for each number of columns that there may be.
 struct Boxes {
     TensorMap maps[MAPS];
 };
@@ -105,14 +111,14 @@ __device__ void load_rows(const TensorMap& input, const Work& work, const Barrie
     }
 }
 
-__device__ __forceinline__ void store_row(const Boxes& boxes, const Work& work, const Run& run, int channel, int row, unsigned from) {
+// From a column of an image on.
+__device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, unsigned from) {
     if constexpr (PACKED == 0) {
-        store_box(boxes.maps[0], channel, run.column * CELL_X, row, run.image, from);
+        store_box(boxes.maps[0], channel, column * CELL_X, row, image, from);
     } else {
-        int column = run.offset, left = PACKED;
-        for (int image = run.image; left > 0 && image < work.images; ++image) {
+        for (int left = BOX_POSITIONS; left > 0 && image < work.images; ++image) {
             const int columns = min(MET_COLUMNS - column, left);
-            store_box(boxes.maps[columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
+            store_box(boxes.maps[MAPS == 1 ? 0 : columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
             from += whole_lines(columns * STAGED_PITCH), left -= columns, column = 0;
         }
     }
@@ -130,7 +136,9 @@ __device__ void store_rows(const Boxes& boxes, const Work& work, const Places& p
             places.staged(ring.slot).wait(ring.parity);
             if (elected()) {
                 const int row = p * CELL_Y + own.cell_row(0);
-                if (row < work.rows_out) store_row(boxes, work, run, own.group * OUTPUT_OCTETS * 8, row, staged + ring.slot * STAGED_BYTES);
+                const unsigned from = staged + ring.slot * STAGED_BYTES;
+                const int column = PACKED > 0 ? run.offset : run.column;
+                if (row < work.rows_out) store_positions(boxes, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, from);
                 commit_stores();
                 wait_stores_read<0>();
                 places.read(ring.slot).arrive();
@@ -151,30 +159,32 @@ struct Worker {
     const Outside &output, &residual;
     Written own;
     unsigned affine;               // of this lane's pair of channels of the first octet
-    const Places& leave_by;
+    const Boxes& boxes;
+    const Places& places;
     unsigned shared, staged;       // the ring; where this warp leaves its sums: the first of two places where they are boxed
     Ring<2> leaving;               // the place whose turn it is
     unsigned long long filter;     // of this warpgroup
     unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
     int lane, tile, group, share;    // of the warp: 16 positions of the block, which of its groups, and which share of that
     int position;                  // the first of those, as images of the block lie side by side; PACKED
+    int box_image, box_column;     // of those positions
     unsigned own_place;            // where this lane's row of a matrix is staged
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
-    unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
+    unsigned there, upper, apart[CHUNKS];           // `upper`: which of them are of the first row of a cell
     unsigned held[DEFERRED ? 2 * WRITTEN : 1];      // a finished row, rounded, that leaves while products of the next one are made
     int held_row = -1;                              // which; less than zero where there is none
 
-    __device__ Worker(const Barriers& barriers, const Places& places, const Work& work, const Outside& output, const Outside& residual,
-                      const Share& share, unsigned shared, int warp)
+    __device__ Worker(const Barriers& barriers, const Places& places, const Work& work, const Boxes& boxes, const Outside& output,
+                      const Outside& residual, const Share& share, unsigned shared, int warp)
         : barriers(barriers), work(work), output(output), residual(residual),
-          own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), leave_by(places), shared(shared) {
+          own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), boxes(boxes), places(places), shared(shared) {
         const int part = warp / WARPS_A_GROUP % CHANNEL_GROUPS;
         group = part / SHARES, this->share = part % SHARES;
         lane = threadIdx.x % WARP;
         affine = shared + AFFINE_BASE + part * WRITTEN * AFFINE_OCTET + lane % 4 * 16;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
-        staged = shared + STAGED_BASE + (BOXED ? 0 : warp * STAGED_BYTES);
+        staged = shared + STAGED_BASE + (HANDED ? 0 : BOXED ? 2 * warp : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
         if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X);
@@ -258,8 +268,10 @@ struct Worker {
         const int channel = own.group * OUTPUT_OCTETS * 8;
         row_place = run.image * output.image + run.column * CELL_X * output.column + channel;
         residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
+        box_image = run.image + 2 * tile / UNITS, box_column = run.column + 2 * tile % UNITS * 8;
         if constexpr (PACKED > 0) {
             position = run.offset + 16 * tile;
+            box_image = run.image + position / MET_COLUMNS, box_column = position % MET_COLUMNS;
             const int mine = position + lane % 16;
             read_from(mine / MET_COLUMNS * COLUMNS + mine % MET_COLUMNS * STRIDE_X);
         }
@@ -273,7 +285,7 @@ struct Worker {
                 run.column * CELL_X + chunk.column < work.columns_out)
                 there |= 1u << i;
             if (chunk.row == 0) upper |= 1u << i;
-            places[i] = unsigned(chunk.of(output));
+            apart[i] = unsigned(chunk.of(output));
         }
     }
 
@@ -338,8 +350,10 @@ struct Worker {
             store(p);
     }
     __device__ __forceinline__ void store(int p) {
-        if constexpr (BOXED)
+        if constexpr (HANDED)
             pass_place();
+        else if constexpr (BOXED)
+            store_own(p);
         else
             store_octets(p, here(p));
     }
@@ -382,16 +396,16 @@ struct Worker {
     __device__ __forceinline__ unsigned place_now() const { return staged + (BOXED ? leaving.slot * STAGED_BYTES : 0u); }
     __device__ __forceinline__ unsigned staged_at(int position) const {
         if constexpr (!BOXED) return position * STAGED_PITCH;
-        const int mine = 16 * tile + position;    // of the block
+        const int begin = HANDED ? 16 * tile : 0, mine = begin + position;    // of what leaves at once
         unsigned before = group * OUTPUT_OCTETS * 16;
         if constexpr (PACKED > 0) {
-            const int first = MET_COLUMNS - (this->position - 16 * tile), images = (mine - first) / MET_COLUMNS;    // of the first image; behind it
+            const int first = MET_COLUMNS - (this->position - begin) % MET_COLUMNS;    // of the first image
             if (mine < first) return before + mine * STAGED_PITCH;
-            before += whole_lines(first * STAGED_PITCH) + images * whole_lines(MET_COLUMNS * STAGED_PITCH);
+            before += whole_lines(first * STAGED_PITCH) + (mine - first) / MET_COLUMNS * whole_lines(MET_COLUMNS * STAGED_PITCH);
             return before + (mine - first) % MET_COLUMNS * STAGED_PITCH;
         }
-        const int row = mine / MET_COLUMNS * SHARES + share;    // of shares of the rows of cells
-        return before + (row * BOX_ROWS * MET_COLUMNS + mine % MET_COLUMNS) * STAGED_PITCH;
+        const int row = mine / BOX_COLUMNS * (HANDED ? SHARES : 1) + (HANDED ? share : 0);    // of shares of the rows of cells
+        return before + (row * BOX_ROWS * BOX_COLUMNS + mine % BOX_COLUMNS) * STAGED_PITCH;
     }
     // Of two octets from `octet` on, the one whose row of a matrix this lane names: the first sixteen lanes of the first.
     __device__ __forceinline__ unsigned named(int octet) const {
@@ -401,7 +415,7 @@ struct Worker {
     static __device__ __forceinline__ unsigned column_place(int octet) {
         if constexpr (!BOXED) return octet * 16;
         const int column = octet / OUTPUT_OCTETS % CELL_X, row = octet / OUTPUT_OCTETS / CELL_X;
-        return row * MET_COLUMNS * STAGED_PITCH + column * BOX_PITCH + octet % OUTPUT_OCTETS * 16;
+        return row * BOX_COLUMNS * STAGED_PITCH + column * BOX_PITCH + octet % OUTPUT_OCTETS * 16;
     }
 
     __device__ __forceinline__ void store_octets(int p, unsigned here) const {
@@ -409,19 +423,35 @@ struct Worker {
         unsigned short* row = output.data + row_place + p * CELL_Y * output.row;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i)
-            if (here >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(*this));
+            if (here >> i & 1u) *reinterpret_cast<float4*>(row + apart[i]) = load_shared(Chunk(*this, i).in(*this));
         __syncwarp();
     }
 
     // Waits until the copy engine has read what was staged in the place whose turn it is.
     __device__ __forceinline__ void take_place() const {
-        if constexpr (BOXED) leave_by.read(leaving.slot).wait(leaving.parity ^ 1u);
+        if constexpr (HANDED) places.read(leaving.slot).wait(leaving.parity ^ 1u);
     }
     // Says that this warp has staged what it has of a row.
     __device__ __forceinline__ void pass_place() {
         fence_for_copy_engine();
         __syncwarp();
-        if (elected()) leave_by.staged(leaving.slot).arrive();
+        if (elected()) places.staged(leaving.slot).arrive();
+        leaving.advance();
+    }
+
+    // The copy engine stores what this warp has staged. Before that it has read what it stored before, so that the warp goes on to stage in
+    // the place of that.
+    __device__ __forceinline__ void store_own(int p) {
+        fence_for_copy_engine();
+        if (elected()) wait_stores_read<0>();
+        __syncwarp();
+        const int row = p * CELL_Y + own.cell_row(0);
+        const bool there = box_image < work.images && box_column * CELL_X < work.columns_out && row < work.rows_out;
+        if (there && elected()) {
+            store_positions(boxes, work, box_image, box_column, own.group * OUTPUT_OCTETS * 8, row, place_now());
+            commit_stores();
+        }
+        __syncwarp();
         leaving.advance();
     }
 
@@ -481,7 +511,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
             meet(READY, THREADS);
         }
         // What the first rows need is worked out while the filter is on its way.
-        Worker worker(barriers, places, work, output, residual, share, shared, warp);
+        Worker worker(barriers, places, work, boxes, output, residual, share, shared, warp);
         Run run(work, share.begin, share.end);
         worker.begin(run);
         bring_filter(weights, work, share, shared + FILTER_BASE, lying);
@@ -495,6 +525,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
             run = Run(work, position, share.end);
             worker.begin(run);
         }
+        if (OWN_BOXES && elected()) wait_stores_read<0>();
         return;
     }
     if constexpr (TRADES) {
@@ -502,7 +533,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if (warp >= COMPUTE_WARPS + HELPERS) return;
     }
     if (warp > COMPUTE_WARPS) {
-        if constexpr (BOXED) {
+        if constexpr (HANDED) {
             meet(READY, THREADS);
             store_rows(boxes, work, places, shared + STAGED_BASE);
         }
@@ -511,7 +542,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     if (elected()) {
         prefetch(input);
         barriers.prepare(COMPUTE_WARPS);
-        if constexpr (BOXED) places.prepare();
+        if constexpr (HANDED) places.prepare();
         if constexpr (FETCHED) lying.there.init(1);
         fence_barrier_init();
     }

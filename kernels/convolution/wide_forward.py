@@ -39,6 +39,7 @@ OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
 BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
+BOX_POSITIONS = 16  # of a warp, that leave at once
 MOST_MAPS = 16  # of boxes of an output, that a launch takes along
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
@@ -142,15 +143,18 @@ class WideCut(Warpgroups):
     def boxed(self) -> bool:
         """Whether finished rows leave by the copy engine, all groups of a block side by side.
 
-        Not where octets of neighbouring positions would lie in too few banks, nor of images side by side where boxes
-        have too many numbers of columns. A part of what a group writes is a row of its cells.
+        Not where sixteen positions of a warp are no box, or octets of neighbouring ones would lie in too few banks, nor
+        of images side by side where boxes have too many numbers of columns. A part of what a group writes is a row of
+        its cells.
         """
         chosen, columns = self.configuration, self.met_columns
+        tile = self.packed if chosen.groups > 1 else BOX_POSITIONS
         pitch = self.sweep.columns.cell * chosen.groups * self.outputs
         return (
             chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
-            and (not self.packed or columns // gcd(self.packed, columns) <= MOST_MAPS)
-            and columns * self.sweep.columns.cell <= MAX_BOX
+            and (not self.packed or min(columns, tile) // gcd(tile, columns) <= MOST_MAPS)
+            and (chosen.groups > 1 or chosen.units in (0, 1) or chosen.units % 2 == 0)
+            and (chosen.groups == 1 or columns * self.sweep.columns.cell <= MAX_BOX)
             and gcd(pitch, 8) <= FEWEST_BANKS
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
@@ -197,8 +201,8 @@ class WideCut(Warpgroups):
     def _shared_bytes(self) -> int:
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
-        if self.boxed and self.packed:
-            staged += 2 * BOX_LINE * self.configuration.images
+        if self.boxed:
+            staged += 2 * BOX_LINE * (self.pieces - 1) * (1 if self.handed else WARPS_A_GROUP * self.warpgroups)
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
         barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 3) + ZEROS_BYTES
         return self._ring_bytes + self.filter_bytes + staged + affine + barriers
@@ -242,8 +246,26 @@ class WideCut(Warpgroups):
 
     @property
     def helpers(self) -> int:
-        """Warps beside those that multiply: one loads rows, and one stores them in boxes."""
-        return 2 if self.boxed else 1
+        """Warps beside those that multiply: one loads rows, and one stores those that are handed to it."""
+        return 2 if self.handed else 1
+
+    @property
+    def handed(self) -> bool:
+        """Whether a row of a block leaves at once, by a warp of its own: that of several groups.
+
+        Of one, each warp stores what it has.
+        """
+        return self.boxed and self.configuration.groups > 1
+
+    @property
+    def box_positions(self) -> int:
+        """Positions that leave at once."""
+        return TILE * self.configuration.tiles if self.handed else BOX_POSITIONS
+
+    @property
+    def pieces(self) -> int:
+        """Images that what leaves at once may be of, where images lie side by side."""
+        return images_met(self.met_columns, self.box_positions) if self.packed else 1
 
     @property
     def channel_blocks(self) -> int:
@@ -402,15 +424,18 @@ def _boxes(cut: WideCut, output: View) -> Any:
     channels = 8 * cut.configuration.groups * cut.outputs
     if not cut.packed:
         return row_map(output, _box(cut), channels)
-    least = gcd(cut.packed, cut.met_columns)
-    columns = range(least, cut.met_columns + 1, least)
+    least = gcd(cut.box_positions, cut.met_columns)
+    columns = range(least, min(cut.met_columns, cut.box_positions) + 1, least)
     return b"".join(bytes(row_map(output, (1, 1, count), channels)) for count in columns)
 
 
 def _box(cut: WideCut) -> tuple[int, int, int]:
-    """Images, rows and columns of the output that a row of a block is."""
-    chosen, sweep = cut.configuration, cut.sweep
-    return chosen.images, sweep.rows.cell // chosen.parts, cut.met_columns * sweep.columns.cell
+    """Images, rows and columns of the output that leave at once."""
+    chosen, (rows, columns) = cut.configuration, (cut.sweep.rows, cut.sweep.columns)
+    if cut.handed:
+        return chosen.images, rows.cell // chosen.parts, cut.met_columns * columns.cell
+    images = 2 if chosen.units == 1 else 1
+    return images, rows.cell // (chosen.parts * chosen.shares), BOX_POSITIONS // images * columns.cell
 
 
 def _outside(view: View) -> bytes:
