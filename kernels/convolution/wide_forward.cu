@@ -20,10 +20,10 @@ namespace {
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
 // A row of a block that leaves for memory. BOXED, as the copy engine stores it ([image][row of a cell][column][channel]), in two places by
-// turns: of several groups side by side all positions of the block, handed to a warp that stores them; of one, sixteen positions of a
-// warp, which stores them itself. Else those of a warp, whose lanes store them. A part of the channels of a cell is one of its rows
-// where they are boxed, and so is a share.
-constexpr bool HANDED = BOXED && GROUPS > 1, OWN_BOXES = BOXED && GROUPS == 1;
+// turns: of three groups and more all positions of the block, handed to a warp that stores them; else sixteen positions of a warp, or of
+// the two that have them, which one stores. Where they are not boxed, those of a warp, whose lanes store them. A part of the channels of
+// a cell is one of its rows where they are boxed, and so is a share.
+constexpr bool HANDED = BOXED && GROUPS > 2, OWN_BOXES = BOXED && GROUPS <= 2;
 constexpr int BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
 constexpr int BOX_POSITIONS = HANDED ? 64 * TILES : 16, BOX_COLUMNS = HANDED || PACKED > 0 ? MET_COLUMNS : UNITS == 1 ? 8 : 16;
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);                 // that a warp has of a cell
@@ -40,7 +40,7 @@ constexpr int STAGED_BYTES = BOX_POSITIONS * STAGED_ROWS * STAGED_PITCH + (PIECE
 // Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
 // staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
-constexpr int STAGED = HANDED ? 2 : BOXED ? 2 * COMPUTE_WARPS : COMPUTE_WARPS;
+constexpr int STAGED = HANDED ? 2 : BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
@@ -49,6 +49,7 @@ constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
 constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
 constexpr int ZEROS_BASE = BARRIER_BASE + 16 * (STAGES + 1);                    // behind the rings' barriers and the filter's
 constexpr int PLACES_BASE = ZEROS_BASE + 16;
+constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as two groups share positions
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
@@ -184,7 +185,7 @@ struct Worker {
         lane = threadIdx.x % WARP;
         affine = shared + AFFINE_BASE + part * WRITTEN * AFFINE_OCTET + lane % 4 * 16;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
-        staged = shared + STAGED_BASE + (HANDED ? 0 : BOXED ? 2 * warp : warp) * STAGED_BYTES;
+        staged = shared + STAGED_BASE + (HANDED ? 0 : BOXED ? 2 * (GROUPS > 1 ? tile : warp) : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
         if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X);
@@ -439,14 +440,17 @@ struct Worker {
         leaving.advance();
     }
 
-    // The copy engine stores what this warp has staged. Before that it has read what it stored before, so that the warp goes on to stage in
-    // the place of that.
+    // The copy engine stores what this warp has staged, and the one that has the same positions, which it meets: one of them asks for it.
+    // Before that the engine has read what it stored before, so that both go on to stage in the place of that.
     __device__ __forceinline__ void store_own(int p) {
         fence_for_copy_engine();
-        if (elected()) wait_stores_read<0>();
-        __syncwarp();
+        if (group == 0 && elected()) wait_stores_read<0>();
+        if constexpr (GROUPS > 1)
+            meet(STAGED_READY + tile, GROUPS * WARP);
+        else
+            __syncwarp();
         const int row = p * CELL_Y + own.cell_row(0);
-        const bool there = box_image < work.images && box_column * CELL_X < work.columns_out && row < work.rows_out;
+        const bool there = group == 0 && box_image < work.images && box_column * CELL_X < work.columns_out && row < work.rows_out;
         if (there && elected()) {
             store_positions(boxes, work, box_image, box_column, own.group * OUTPUT_OCTETS * 8, row, place_now());
             commit_stores();

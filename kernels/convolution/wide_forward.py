@@ -39,6 +39,9 @@ OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
 BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
+MOST_THAT_MEET = (
+    2  # groups of a block whose warps meet for each row that leaves; rows of more are handed to another warp
+)
 BOX_POSITIONS = 16  # of a warp, that leave at once
 MOST_MAPS = 16  # of boxes of an output, that a launch takes along
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
@@ -148,13 +151,13 @@ class WideCut(Warpgroups):
         its cells.
         """
         chosen, columns = self.configuration, self.met_columns
-        tile = self.packed if chosen.groups > 1 else BOX_POSITIONS
+        tile = self.packed if chosen.groups > MOST_THAT_MEET else BOX_POSITIONS
         pitch = self.sweep.columns.cell * chosen.groups * self.outputs
         return (
             chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
             and (not self.packed or min(columns, tile) // gcd(tile, columns) <= MOST_MAPS)
-            and (chosen.groups > 1 or chosen.units in (0, 1) or chosen.units % 2 == 0)
-            and (chosen.groups == 1 or columns * self.sweep.columns.cell <= MAX_BOX)
+            and (chosen.groups > MOST_THAT_MEET or chosen.units in (0, 1) or chosen.units % 2 == 0)
+            and (chosen.groups <= MOST_THAT_MEET or columns * self.sweep.columns.cell <= MAX_BOX)
             and gcd(pitch, 8) <= FEWEST_BANKS
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
@@ -202,7 +205,8 @@ class WideCut(Warpgroups):
         """All but the filter as it lies in memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         if self.boxed:
-            staged += 2 * BOX_LINE * (self.pieces - 1) * (1 if self.handed else WARPS_A_GROUP * self.warpgroups)
+            boxes = 1 if self.handed else WARPS_A_GROUP * self.warpgroups // self.configuration.groups
+            staged += 2 * BOX_LINE * (self.pieces - 1) * boxes
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
         barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 3) + ZEROS_BYTES
         return self._ring_bytes + self.filter_bytes + staged + affine + barriers
@@ -251,11 +255,11 @@ class WideCut(Warpgroups):
 
     @property
     def handed(self) -> bool:
-        """Whether a row of a block leaves at once, by a warp of its own: that of several groups.
+        """Whether a row of a block leaves at once, by a warp of its own.
 
-        Of one, each warp stores what it has.
+        Of few groups, warps store what they have: two that have the same positions meet.
         """
-        return self.boxed and self.configuration.groups > 1
+        return self.boxed and self.configuration.groups > MOST_THAT_MEET
 
     @property
     def box_positions(self) -> int:
