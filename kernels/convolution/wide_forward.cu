@@ -20,10 +20,10 @@ namespace {
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
 // A row of a block that leaves for memory. BOXED, as the copy engine stores it ([image][row of a cell][column][channel]), in two places by
-// turns: of three groups and more all positions of the block, handed to a warp that stores them; else sixteen positions of a warp, or of
-// the two that have them, which one stores. Where they are not boxed, those of a warp, whose lanes store them. A part of the channels of
-// a cell is one of its rows where they are boxed, and so is a share.
-constexpr bool HANDED = BOXED && GROUPS > 2, OWN_BOXES = BOXED && GROUPS <= 2;
+// turns: HANDED, all positions of the block, to a warp that stores them; else sixteen positions of a warp, or of those of two groups that
+// have them, which one stores. Where they are not boxed, those of a warp, whose lanes store them. A part of the channels of a cell is one
+// of its rows where they are boxed, and so is a share.
+constexpr bool OWN_BOXES = BOXED && !HANDED;
 constexpr int BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
 constexpr int BOX_POSITIONS = HANDED ? 64 * TILES : 16, BOX_COLUMNS = HANDED || PACKED > 0 ? MET_COLUMNS : UNITS == 1 ? 8 : 16;
 constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);                 // that a warp has of a cell

@@ -32,7 +32,8 @@ BOXED_ROOM = 32  # where rows leave by the copy engine
 REGISTER_ROOM = 40  # where lanes store them
 CELL_ROOM = 34  # more where they store cells
 FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
-PACKED_ROOM = 20  # still more where images lie side by side and leave in boxes
+PLACE_ROOM = 6  # more where images lie side by side and leave in boxes
+PACKED_ROOM = 20  # the same where anything is done with the sums
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
@@ -151,13 +152,13 @@ class WideCut(Warpgroups):
         its cells.
         """
         chosen, columns = self.configuration, self.met_columns
-        tile = self.packed if chosen.groups > MOST_THAT_MEET else BOX_POSITIONS
+        tile = self.packed if self._many else BOX_POSITIONS
         pitch = self.sweep.columns.cell * chosen.groups * self.outputs
         return (
             chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
             and (not self.packed or min(columns, tile) // gcd(tile, columns) <= MOST_MAPS)
-            and (chosen.groups > MOST_THAT_MEET or chosen.units in (0, 1) or chosen.units % 2 == 0)
-            and (chosen.groups <= MOST_THAT_MEET or columns * self.sweep.columns.cell <= MAX_BOX)
+            and (self._many or chosen.units in (0, 1) or chosen.units % 2 == 0)
+            and (not self._many or columns * self.sweep.columns.cell <= MAX_BOX)
             and gcd(pitch, 8) <= FEWEST_BANKS
             and 8 * chosen.groups * self.outputs <= MAX_BOX
         )
@@ -241,7 +242,7 @@ class WideCut(Warpgroups):
         least = rows * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
         least += OPEN_ROOM * max(0, rows - USUAL_OPEN) + ALONE_ROOM * (rows == 1 and not self.boxed)
         if self.boxed and not self.fused:
-            return least
+            return least + PLACE_ROOM * (self.packed > 0)
         alone = max(1, self.sweep.columns.taps) * self.sweep.octets[0] % 2
         room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else 0
         room += PACKED_ROOM * (self.boxed and self.packed > 0)
@@ -257,9 +258,16 @@ class WideCut(Warpgroups):
     def handed(self) -> bool:
         """Whether a row of a block leaves at once, by a warp of its own.
 
-        Of few groups, warps store what they have: two that have the same positions meet.
+        Of few groups, warps store what they have, where two that have the same positions meet; but rows of cells of two
+        groups were faster so.
         """
-        return self.boxed and self.configuration.groups > MOST_THAT_MEET
+        return self.boxed and self._many
+
+    @property
+    def _many(self) -> bool:
+        """Groups, that is."""
+        chosen = self.configuration
+        return chosen.groups > MOST_THAT_MEET or (chosen.groups > 1 and chosen.parts > 1)
 
     @property
     def box_positions(self) -> int:
@@ -349,7 +357,7 @@ def source(
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units or 1, "MET_COLUMNS": cut.met_columns, "PACKED": cut.packed,
         "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
-        "BOXED": cut.boxed, "BATCH": cut.batch,
+        "BOXED": cut.boxed, "HANDED": cut.handed, "BATCH": cut.batch,
         "DEFERRED": cut.deferred and not residual,
         "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
