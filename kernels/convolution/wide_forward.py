@@ -40,9 +40,7 @@ OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
 BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
-MOST_THAT_MEET = (
-    2  # groups of a block whose warps meet for each row that leaves; rows of more are handed to another warp
-)
+MOST_THAT_MEET = 2  # groups of a block whose warps meet for each row that leaves
 BOX_POSITIONS = 16  # of a warp, that leave at once
 MOST_MAPS = 16  # of boxes of an output, that a launch takes along
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
@@ -265,7 +263,7 @@ class WideCut(Warpgroups):
 
     @property
     def _many(self) -> bool:
-        """Groups, that is."""
+        """Whether too many warps have the same positions to meet for each row, or rows of cells."""
         chosen = self.configuration
         return chosen.groups > MOST_THAT_MEET or (chosen.groups > 1 and chosen.parts > 1)
 

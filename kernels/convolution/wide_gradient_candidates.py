@@ -92,8 +92,8 @@ def _channels(problem: ConvolutionProblem) -> Iterator[tuple[int, int, int]]:
 
 
 def _positions(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
-    """Images x columns: 64 to 256 positions, by units of eight columns, or of images side by side with no column
-    between them."""
+    """Images x columns: 64 to 256 positions by units of eight columns, or 48 to 256 of images side by side with no
+    column between them."""
     whole = ceil(problem.q / 8)
     for positions in (8, 16, 32):
         for images in IMAGES:
@@ -128,9 +128,8 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     loaded += chosen.images * min(problem.q, chosen.columns) * (line_out + FIT.line_bytes) / problem.stride[0]
     inside = cut.warpgroups * max(products, shared)
     if chosen.gathered:
-        one = max(
-            own, (loads + depth * 2 * cut.written) / problem.stride[0]
-        )  # of its products, each with loads of its own
+        # Each of its products has loads of its own.
+        one = max(own, (loads + depth * 2 * cut.written) / problem.stride[0])
         inside -= chosen.groups * (max(products, shared) - cut.gathered * one)
         chain += FIT.gathered_clocks
     bounds = (loaded / per_clock * FIT.memory * resident, inside * resident, chain)

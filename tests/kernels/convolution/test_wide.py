@@ -214,6 +214,28 @@ def test_rows_that_lanes_store_are_not_held_of_filters_of_one_row(
     spills_nothing(wide.recipe(part, chosen, {}))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "fused"), [(24, False), (24, True), (40, False), (40, True), (64, False)])
+def test_images_side_by_side_spill_nothing(width: int, fused: bool) -> None:
+    """Of cuts that leave in boxes, or by lanes where there is none: that which leaves the fewest registers."""
+    part = ways(layer(width, n=128), "forward")[0][0]
+    cuts = [WideCut(part.sweep, cut, fused) for cut in wide_candidates.configurations(part.sweep, gpu(), fused)]
+    packed = [cut for cut in cuts if cut.packed]
+    assert packed
+    scarcest = max([cut for cut in packed if cut.boxed] or packed, key=wanted).configuration
+    spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [24, 48, 112])
+def test_what_is_gathered_spills_nothing(width: int) -> None:
+    problem = layer(width, n=128, h=28, w=28)
+    cuts = [cut for cut in wide_gradient_candidates.configurations(problem, gpu()) if cut.gathered]
+    assert cuts
+    scarcest = max(cuts, key=lambda cut: wanted(WideGradientCut(problem, cut)))
+    spills_nothing(wide.gradient_recipes(problem, scarcest, partial=False)[0])
+
+
 def wanted(cut: Warpgroups) -> float:
     """The share of the registers of a thread that it is estimated to want."""
     return cut.registers / (cut.taken_registers if cut.trades else register_limit(cut.threads, cut.blocks))
