@@ -17,7 +17,7 @@ from .configuration import ForwardConfiguration
 from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
-from .wide_forward import WideConfiguration
+from .wide_forward_configuration import WideConfiguration
 from .wide_weight_gradient import WideWeightGradient
 
 if TYPE_CHECKING:

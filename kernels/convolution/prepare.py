@@ -33,7 +33,7 @@ from .operands import aligned, apart, dense, fetchable, filters, like, per_chann
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
-from .wide_forward import WideCut
+from .wide_forward_configuration import WideCut
 from .wide_weight_gradient import WideWeightGradient
 
 if TYPE_CHECKING:

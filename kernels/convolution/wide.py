@@ -15,7 +15,7 @@ from ..runtime.compiler import Recipe
 from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
 from .launch import View
 from .problem import ConvolutionProblem
-from .wide_forward import WideConfiguration, WideCut
+from .wide_forward_configuration import WideConfiguration, WideCut, legal
 from .wide_sweep import Part, ways
 from .wide_weight_gradient import WideGradientCut, WideWeightGradient
 
@@ -68,7 +68,7 @@ def _dealt(found: Sequence[tuple[Part, ...]], chosen: Way) -> Cuts:
 
 
 def _legal(found: Cuts, gpu: Gpu, fused: bool) -> bool:
-    return all(wide_forward.legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in found)
+    return all(legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in found)
 
 
 def _guessed_cuts(parts: tuple[Part, ...], gpu: Gpu, fused: bool) -> tuple[WideConfiguration, ...]:

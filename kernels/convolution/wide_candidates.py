@@ -14,7 +14,7 @@ from math import ceil, gcd
 from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
-from .wide_forward import TILE, WideConfiguration, WideCut, groups, images_met, legal
+from .wide_forward_configuration import TILE, WideConfiguration, WideCut, groups, images_met, legal
 from .wide_sweep import Sweep
 
 

@@ -19,39 +19,6 @@ namespace {
 
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 
-// A row of a block that leaves for memory. BOXED, as the copy engine stores it ([image][row of a cell][column][channel]), in two places by
-// turns: HANDED, all positions of the block, to a warp that stores them; else sixteen positions of a warp, or of those of two groups that
-// have them, which one stores. Where they are not boxed, those of a warp, whose lanes store them. A part of the channels of a cell is one
-// of its rows where they are boxed, and so is a share.
-constexpr bool OWN_BOXES = BOXED && !HANDED;
-constexpr int BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
-constexpr int BOX_POSITIONS = HANDED ? 64 * TILES : 16, BOX_COLUMNS = HANDED || PACKED > 0 ? MET_COLUMNS : UNITS == 1 ? 8 : 16;
-constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);                 // that a warp has of a cell
-constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
-// PACKED, what each image has of it leaves in a box of its own: of so many columns at least, or a multiple of those. The copy engine
-// reads boxes from whole lines of 128 bytes on.
-constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
-constexpr int LEAST_COLUMNS = greatest_divisor(BOX_POSITIONS, MET_COLUMNS), MOST_COLUMNS = MET_COLUMNS < BOX_POSITIONS ? MET_COLUMNS : BOX_POSITIONS;
-constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : 1;
-constexpr int PIECES = PACKED > 0 && BOXED ? (MET_COLUMNS - LEAST_COLUMNS + BOX_POSITIONS - 1) / MET_COLUMNS + 1 : 1;
-constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
-constexpr int STAGED_ROWS = HANDED ? SHARES * BOX_ROWS : BOXED ? BOX_ROWS : 1;
-constexpr int STAGED_BYTES = BOX_POSITIONS * STAGED_ROWS * STAGED_PITCH + (PIECES - 1) * 128;
-// Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
-// staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
-constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
-constexpr int STAGED = HANDED ? 2 : BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
-constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
-constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
-constexpr bool AFFINE = SCALE || BIAS;
-constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
-constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
-constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
-constexpr int ZEROS_BASE = BARRIER_BASE + 16 * (STAGES + 1);                    // behind the rings' barriers and the filter's
-constexpr int PLACES_BASE = ZEROS_BASE + 16;
-constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as two groups share positions
-constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
-
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
 constexpr int slot_of(int phase, int r) {
     const int ahead = phase - r * DILATION_Y + OPEN * STRIDE_Y * DILATION_Y * R;
@@ -65,42 +32,6 @@ constexpr bool adds(int phase) {
 
 using Barriers = Slots<STAGES>;
 
-// The barriers of the two places that a row is staged in which is handed on: all warps have staged what they have of it; the copy engine
-// has read it.
-struct Places {
-    unsigned base;
-
-    __device__ Barrier staged(unsigned place) const { return {base + 8 * place}; }
-    __device__ Barrier read(unsigned place) const { return {base + 16 + 8 * place}; }
-    __device__ void prepare() const {
-        for (int place = 0; place < 2; ++place) staged(place).init(COMPUTE_WARPS), read(place).init(1);
-    }
-};
-
-// A tensor that is read or written sixteen bytes at a time; strides in elements.
-struct Outside {
-    unsigned short* data;
-    long long image, row, column;
-};
-
-// Maps of the output for what leaves at once; PACKED, of an image's part of it, for each number of columns that there may be.
-struct Boxes {
-    TensorMap maps[MAPS];
-};
-
-// What the sums of a warpgroup's channels are multiplied with and what is added to them: two neighbouring channels' lie side by side.
-__device__ void bring_affine(const float* scale, const float* bias, const Work& work, const Share& share, unsigned to) {
-    constexpr int pairs = AFFINE_OCTET / 16;
-    for (int place = threadIdx.x; place < CHANNEL_GROUPS * WRITTEN * pairs; place += COMPUTE_THREADS) {
-        const Written own(work, share, place / pairs / WRITTEN);
-        const int channel = own.channel(place / pairs % WRITTEN) + place % pairs * 2;
-        float4 both{1.0f, 1.0f, 0.0f, 0.0f};
-        if (SCALE && own.there) both.x = scale[channel], both.y = scale[channel + 1];
-        if (BIAS && own.there) both.z = bias[channel], both.w = bias[channel + 1];
-        store_shared(to + place * 16, both);
-    }
-}
-
 __device__ void load_rows(const TensorMap& input, const Work& work, const Barriers& barriers, unsigned shared) {
     const Share share(work);
     Ring<STAGES> ring;
@@ -109,44 +40,6 @@ __device__ void load_rows(const TensorMap& input, const Work& work, const Barrie
         position += run.rows;
         for (int t = run.begin; t < run.end; ++t)
             if (adds(t % PERIOD)) ask_for_row(input, work, run, t, share.group * READ * 8, barriers, ring, shared);
-    }
-}
-
-// From a column of an image on.
-__device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, unsigned from) {
-    if constexpr (PACKED == 0) {
-        store_box(boxes.maps[0], channel, column * CELL_X, row, image, from);
-    } else {
-        for (int left = BOX_POSITIONS; left > 0 && image < work.images; ++image) {
-            const int columns = min(MET_COLUMNS - column, left);
-            store_box(boxes.maps[MAPS == 1 ? 0 : columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
-            from += whole_lines(columns * STAGED_PITCH), left -= columns, column = 0;
-        }
-    }
-}
-
-// A whole warp runs this and elects a lane: stores the rows that warps have staged, so that none of them waits for another.
-__device__ void store_rows(const Boxes& boxes, const Work& work, const Places& places, unsigned staged) {
-    const Share share(work);
-    const Written own(work, share, 0);
-    Ring<2> ring;
-    for (int position = share.begin; position < share.end;) {
-        const Run run(work, position, share.end);
-        position += run.rows;
-        for (int p = run.row; p < run.row + run.rows; ++p) {
-            places.staged(ring.slot).wait(ring.parity);
-            if (elected()) {
-                const int row = p * CELL_Y + own.cell_row(0);
-                const unsigned from = staged + ring.slot * STAGED_BYTES;
-                const int column = PACKED > 0 ? run.offset : run.column;
-                if (row < work.rows_out) store_positions(boxes, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, from);
-                commit_stores();
-                wait_stores_read<0>();
-                places.read(ring.slot).arrive();
-            }
-            __syncwarp();
-            ring.advance();
-        }
     }
 }
 
@@ -305,7 +198,7 @@ struct Worker {
         __device__ __forceinline__ long long of(const Outside& tensor) const {
             return image * tensor.image + row * tensor.row + column * tensor.column + inner;
         }
-        __device__ __forceinline__ unsigned in(const Worker& worker) const { return worker.place(position) + column_place(octet); }
+        __device__ __forceinline__ unsigned in(const Worker& worker) const { return worker.place_now() + worker.staged_at(position) + column_place(octet); }
     };
 
     // Which of this lane's octets are there of a row of positions.
@@ -390,9 +283,6 @@ struct Worker {
     }
 
     // Where what this warp has of a position is staged, and an octet of it, counted from there.
-    __device__ __forceinline__ unsigned place(int position) const {
-        return place_now() + staged_at(position);
-    }
     __device__ __forceinline__ unsigned staged_row() const { return place_now() + own_place; }
     __device__ __forceinline__ unsigned place_now() const { return staged + (BOXED ? leaving.slot * STAGED_BYTES : 0u); }
     __device__ __forceinline__ unsigned staged_at(int position) const {

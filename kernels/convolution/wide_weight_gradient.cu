@@ -267,10 +267,9 @@ struct Worker {
 
     // What this warpgroup does of a run.
     __device__ __forceinline__ void add(const Run& run) {
-        bool gathered = false;
-        if constexpr (GATHERED > 0)
-            if (gathers) gather_run(run), gathered = true;
-        if (!gathered)
+        if (GATHERED > 0 && gathers)
+            gather_run(run);
+        else
             for (int t = 0; t < run.steps(); t += STRIDE_Y) turn<0>(run, t);
         x_rows += max(run.end - run.begin, 0);
         dy_rows += run.rows;

@@ -24,7 +24,6 @@ from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
-ARCH = "sm_90a"
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
 STEP = 16  # positions that are multiplied at once

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from tapestry.kernels.convolution import (
     wide,
     wide_candidates,
-    wide_forward,
     wide_gradient_candidates,
     wide_weight_gradient,
 )
 from tapestry.kernels.convolution.configuration import register_limit
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
-from tapestry.kernels.convolution.wide_forward import WideConfiguration, WideCut
+from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration, WideCut, legal
 from tapestry.kernels.convolution.wide_sweep import ways
 from tapestry.kernels.convolution.wide_threads import Warpgroups
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
@@ -53,7 +52,7 @@ def test_octets_of_every_width_are_cut(width: int) -> None:
         found = wide.cuts(problem, what, gpu())
         assert found
         for part, cut in found:
-            assert wide_forward.legal(WideCut(part.sweep, cut), gpu().shared_per_block)
+            assert legal(WideCut(part.sweep, cut), gpu().shared_per_block)
     chosen = wide.gradient_cut(problem, gpu())
     assert chosen is not None
     assert wide_weight_gradient.legal(WideGradientCut(problem, chosen), gpu().shared_per_block)

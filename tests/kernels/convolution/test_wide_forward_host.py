@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import wide_forward
+from tapestry.kernels.convolution import wide_forward, wide_forward_configuration
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.wide_forward import BATCH, SMALL_BATCH, WideCut, images_met
-from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
+from tapestry.kernels.convolution.wide_forward_configuration import BATCH, SMALL_BATCH, WideCut, images_met
+from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration as Cut
 from tapestry.kernels.convolution.wide_sweep import Sweep, ways
 
 from .. import host_compiler
@@ -121,7 +121,7 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
 
 def test_a_filter_lies_where_rows_go_then_where_it_has_no_room_beside_them() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_forward, "fits", lambda *_: False)
+        patch.setattr(wide_forward_configuration, "fits", lambda *_: False)
         for kind in KINDS:
             part = ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what)[kind.way][0]
             found = WideCut(part.sweep, kind.cut, kind.fused).lies
@@ -146,7 +146,7 @@ def run(
     found = WideCut(sweep, chosen, any(flags.values()))
     with pytest.MonkeyPatch.context() as patch:
         if tight:
-            patch.setattr(wide_forward, "fits", lambda *_: False)
+            patch.setattr(wide_forward_configuration, "fits", lambda *_: False)
         loaded = library(alike, chosen, tight, tuple(sorted(flags.items())))
         patch.setattr(wide_forward, "row_map", emulated.row_map)
         blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
