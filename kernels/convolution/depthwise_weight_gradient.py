@@ -80,7 +80,7 @@ def launches(
     """What leaves the sums of every split and what adds them into `out`, or the one launch that does both."""
     parts = zip((x, dy), boxes(problem, cut), first_rows(problem, cut), strict=True)
     maps = [
-        tensor_map(_rows_outermost(view), (max(1, rows), images, columns), cut.channels)
+        tensor_map(view.rows_outermost(), (max(1, rows), images, columns), cut.channels)
         for view, (whole, images, columns), first in parts
         for rows in (first, whole - first)
     ]
@@ -94,9 +94,3 @@ def launches(
         return (Launch(grid, (threads,), (*maps, out, work), shared, (1, cut.splits), residents=1),)
     first = Launch(grid, (threads,), (*maps, workspace, work), shared, residents=1)
     return first, fold_quadruples.launch(problem, cut.splits, workspace, out)
-
-
-def _rows_outermost(view: View) -> View:
-    """The tensor with images within rows, so that a row of all images of a box lies together in shared memory."""
-    (n, h, w, c), (image, row, column) = view.shape, view.strides
-    return View(view.pointer, (h, n, w, c), (row, image, column), view.dtype)

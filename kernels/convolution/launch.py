@@ -70,6 +70,11 @@ class View:
     def dense(cls, pointer: int, shape: tuple[int, int, int, int], dtype: str) -> View:
         return cls(pointer, shape, (prod(shape[1:]), prod(shape[2:]), shape[3]), dtype)
 
+    def rows_outermost(self) -> View:
+        """The tensor with images within rows, so that a row of all images of a box lies together in shared memory."""
+        (n, h, w, c), (image, row, column) = self.shape, self.strides
+        return View(self.pointer, (h, n, w, c), (row, image, column), self.dtype)
+
 
 class Every(NamedTuple):
     """Every `step`-th row or column, from `first` on."""

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
 from .wide_forward_configuration import TILE, WideConfiguration, WideCut, groups, images_met, legal
+from .wide_rows import octets_brought
 from .wide_sweep import Sweep
 
 
@@ -29,7 +30,7 @@ Cut = TypeVar("Cut", bound=Ringed)
 
 MOST = 24
 MOST_WARPGROUPS = 5  # of a block
-RINGS = (40 << 10, 72 << 10, 104 << 10)  # bytes asked for ahead in one multiprocessor
+RINGS = (40 << 10, 72 << 10, 104 << 10, 136 << 10)  # bytes asked for ahead in one multiprocessor
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class WideFit:
     memory: float
     shared: float
     part_bytes: float
+    odd_bytes: float
     copy_clocks: float
     box_clocks: float
     packed_clocks: float
@@ -125,7 +127,7 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     filters = blocks * cut.filter_bytes / gpu.sms / _filter_bytes_per_clock(cut, fit)
     leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
-    (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut), _left(cut, fit)
+    (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut, fit), _left(cut, fit)
     memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
     copies = (lines_in + leaves * lines_out) * fit.copy_clocks + leaves * _boxes(cut) * fit.box_clocks
     inside = cut.warpgroups * max(_tensor(cut, fit), _shared(cut) * fit.shared)
@@ -160,10 +162,15 @@ def _shared(cut: WideCut) -> float:
     return products + staged / line.stride
 
 
-def _walked(cut: WideCut) -> tuple[float, float]:
-    """Bytes that a row of a block brings, and lines of 128 that the copy engine makes of them."""
-    positions, own = cut.configuration.images * min(cut.columns, cut.sweep.columns.inputs), 16 * cut.pitch
-    return positions * own, cut.configuration.images * cut.columns * ceil(own / 128)
+def _walked(cut: WideCut, fit: WideFit) -> tuple[float, float]:
+    """Bytes that a row of a block brings, and lines of 128 that the copy engine makes of them.
+
+    A position of an odd number of octets takes as long as one of more bytes.
+    """
+    positions = cut.configuration.images * min(cut.columns, cut.sweep.columns.inputs)
+    octets = octets_brought(cut.octets_met)
+    own = 16 * octets
+    return positions * (own + octets % 2 * fit.odd_bytes), cut.configuration.images * cut.columns * ceil(own / 128)
 
 
 def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:

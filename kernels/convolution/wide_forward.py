@@ -16,6 +16,7 @@ from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
 from .wide_forward_configuration import BOX_POSITIONS, WideConfiguration, WideCut, groups
+from .wide_rows import octets_apart, octets_brought, row_map, walked_map
 from .wide_sweep import Sweep
 
 NAME = "wide_forward"
@@ -36,9 +37,10 @@ def source(
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
+        "OCTETS_BROUGHT": octets_brought(cut.octets_met), "OCTETS_APART": octets_apart(cut.octets_met),
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units or 1, "MET_COLUMNS": cut.met_columns, "PACKED": cut.packed,
-        "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
+        "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "LEAVING": cut.leaving,
         "BOXED": cut.boxed, "HANDED": cut.handed, "BATCH": cut.batch,
         "DEFERRED": cut.deferred and not residual,
         "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
@@ -107,20 +109,26 @@ def arguments(
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
-    map_ = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
+    map_ = walked_map(x, (chosen.images, 1, cut.columns), cut.octets_met)
     boxes = _boxes(cut, output) if cut.boxed else map_
     given = [map_, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
     return cut.channel_blocks * stretches, given
 
 
 def _boxes(cut: WideCut, output: View) -> Any:
-    """The maps of boxes of the output; of images side by side one for every number of columns that a box may have."""
+    """The maps of boxes of the output: one for every number of rows that a box may have, or of images side by side for
+    every number of columns."""
     channels = 8 * cut.configuration.groups * cut.outputs
     if not cut.packed:
-        return row_map(output, _box(cut), channels)
-    least = gcd(cut.box_positions, cut.met_columns)
-    columns = range(least, min(cut.met_columns, cut.box_positions) + 1, least)
-    return b"".join(bytes(row_map(output, (1, 1, count), channels)) for count in columns)
+        images, rows, columns = _box(cut)
+        if cut.leaving == 1:
+            return row_map(output, (images, rows, columns), channels)
+        view, boxes = output.rows_outermost(), [(1 + more, images, columns) for more in range(cut.leaving)]
+    else:
+        least = gcd(cut.box_positions, cut.met_columns)
+        most = min(cut.met_columns, cut.box_positions)
+        view, boxes = output, [(1, 1, count) for count in range(least, most + 1, least)]
+    return b"".join(bytes(row_map(view, box, channels)) for box in boxes)
 
 
 def _box(cut: WideCut) -> tuple[int, int, int]:
@@ -135,15 +143,3 @@ def _box(cut: WideCut) -> tuple[int, int, int]:
 def _outside(view: View) -> bytes:
     """`Outside` of wide_forward.cu."""
     return struct.pack("<Q3q", view.pointer, *view.strides)
-
-
-def row_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
-    """The map of `view` for boxes of (images, rows, columns) x channels, one position after the other."""
-    from ..runtime.tensor_map import TensorMap
-
-    n, h, w, c = view.shape
-    images, rows, columns = box
-    strides = tuple(2 * stride for stride in reversed(view.strides))
-    return TensorMap.tiled(
-        view.pointer, view.dtype, (c, w, h, n), strides, (channels, columns, rows, images), swizzle="none"
-    )

@@ -10,6 +10,7 @@ from typing import Literal
 from ..cost.gpu import tuned_gpu
 from .configuration import MAX_BOX, RESERVED_SHARED
 from .stretches import evenest
+from .wide_rows import octets_brought, row_bytes
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
@@ -33,6 +34,7 @@ BOX_POSITIONS = 16  # of a warp, that leave at once
 MOST_MAPS = 16  # of boxes of an output, that a launch takes along
 ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
+ROWS_TOGETHER = 2  # that leave of two groups
 FEWEST_PRODUCTS = 100  # of a row's, counted in octets of columns, beside which the row before leaves
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 
@@ -111,13 +113,14 @@ class WideCut(Warpgroups):
         return (self.met_columns - 1) * line.stride + (max(1, line.taps) - 1) * line.dilation + 1
 
     @property
-    def pitch(self) -> int:
-        """Octets of a position in shared memory."""
-        return self.configuration.groups * self.sweep.octets[0] | 1
+    def octets_met(self) -> int:
+        """Octets of a position that a block reads."""
+        return self.configuration.groups * self.sweep.octets[0]
 
     @cached_property
     def row_bytes(self) -> int:
-        return self.configuration.images * self.columns * 16 * self.pitch
+        """Of a row of the ring."""
+        return row_bytes(self.octets_met, self.configuration.images * self.columns)
 
     @cached_property
     def depth(self) -> int:
@@ -185,18 +188,38 @@ class WideCut(Warpgroups):
 
     @property
     def _ring_bytes(self) -> int:
-        return self.configuration.stages * ceil(self.row_bytes / 128) * 128
+        return self.configuration.stages * self.row_bytes
 
     @property
-    def _shared_bytes(self) -> int:
-        """All but the filter as it lies in memory."""
+    def _staged_bytes(self) -> int:
+        """Of a row, where it is staged before it leaves: where it is boxed, in two places by turns."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         if self.boxed:
             boxes = 1 if self.handed else WARPS_A_GROUP * self.warpgroups // self.configuration.groups
             staged += 2 * BOX_LINE * (self.pieces - 1) * boxes
+        return staged
+
+    @property
+    def leaving(self) -> int:
+        """Rows that leave together: two of two groups, whose warps meet for that half as often then, where there is
+        room. Not where they leave beside products or after strides, nor of images side by side: there it was slower,
+        or gained little."""
+        rows = self.sweep.rows
+        meets = self.boxed and not self.handed and self.configuration.groups == 2
+        if not meets or rows.stride * rows.cell > 1 or self.packed or self.deferred:
+            return 1
+        room = self._bytes(ROWS_TOGETHER) + self.lying_bytes
+        return ROWS_TOGETHER if fits(room, self.blocks, tuned_gpu().shared_per_block) else 1
+
+    @property
+    def _shared_bytes(self) -> int:
+        """All but the filter as it lies in memory."""
+        return self._bytes(self.leaving)
+
+    def _bytes(self, leaving: int) -> int:
         affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
         barriers = 2 * BARRIER_BYTES * (self.configuration.stages + 3) + ZEROS_BYTES
-        return self._ring_bytes + self.filter_bytes + staged + affine + barriers
+        return self._ring_bytes + self.filter_bytes + leaving * self._staged_bytes + affine + barriers
 
     @property
     def batch(self) -> int:
@@ -307,7 +330,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and (_packs(cut) if cut.packed else chosen.images * chosen.units == 8 * chosen.tiles)
         and (chosen.images == 1 or cut.column_tiles == 1)
         and cut.written <= 32
-        and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
+        and max(cut.columns, chosen.images, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and cut.threads <= 1024
         and fits(cut.shared, chosen.blocks, shared)
         and (not cut.trades or cut.registers <= cut.taken_registers)

@@ -15,6 +15,7 @@ from .problem import ConvolutionProblem
 from .stretches import evenest, rows_of_busiest
 from .weight_gradient_configuration import MOST_RANKS
 from .wide_candidates import ranked
+from .wide_rows import octets_brought
 from .wide_weight_gradient import BATCH, STEP, WideGradientCut, WideWeightGradient, legal
 
 MOST_WARPGROUPS = 4  # of a block: with more, their sums take too many registers
@@ -33,6 +34,7 @@ class WideGradientFit:
     gathered_clocks: float
     memory: float
     line_bytes: float
+    odd_bytes: float
     crowded: float
     fold: float
     start_clocks: float
@@ -123,7 +125,8 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     shared = loads + taps * 2 * cut.written
     chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * FIT.chained
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    line_in, line_out = 16 * cut.pitch, 16 * cut.written * chosen.groups
+    octets, octets_out = octets_brought(cut.octets_met), cut.written * chosen.groups
+    line_in, line_out = (16 * count + count % 2 * FIT.odd_bytes for count in (octets, octets_out))
     loaded = chosen.images * min(cut.columns, problem.w) * (line_in + FIT.line_bytes)
     loaded += chosen.images * min(problem.q, chosen.columns) * (line_out + FIT.line_bytes) / problem.stride[0]
     inside = cut.warpgroups * max(products, shared)

@@ -11,15 +11,33 @@ using namespace spec;
 constexpr int WARP = 32, WARPS_A_GROUP = 4;
 constexpr int N = 8 * WRITTEN, SUMS = N / 2;                                     // columns of a product, sums of a lane
 constexpr int OCTETS = S * READ;                                                 // of filter columns and channels walked
-constexpr int PITCH = 16 * (GROUPS * READ | 1);                                  // bytes of a position
+constexpr int PITCH = 16 * OCTETS_APART;                                         // bytes from one position to the next
+// Of an even number of octets, in the copy engine's swizzle of that width; of more than there is one for, four positions meet half of the
+// banks, so that the second four of eight load the other one of two octets: CROSSED.
+constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
 constexpr int COLUMNS = (MET_COLUMNS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;      // of a row of an image that is walked
-constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
+constexpr int ROW_BYTES = IMAGES * COLUMNS * 16 * OCTETS_BROUGHT;                // that a box brings
+constexpr int ROW_UNIT = SWIZZLED ? 1024 : 128, ROW_PITCH = (IMAGES * COLUMNS * PITCH + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
 constexpr int THREADS = COMPUTE_THREADS + HELPERS * WARP;                        // that do anything: others load rows, and store them
 constexpr bool TRADES = TAKEN_REGISTERS > 0;                                     // the loader leaves registers to the others
 constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : HELPERS) * WARP;
 constexpr int READY = 1;                                                         // a barrier of the block
+
+// Where an octet of a row lies, of which this is the place with positions one behind the other.
+__device__ __forceinline__ unsigned lying_at(unsigned place) {
+    return SWIZZLED ? place ^ (place >> 3 & unsigned(PITCH - 16)) : place;
+}
+
+// Which of two octets a lane names a row of for ldmatrix, where `octet` is the one whose matrix it is of; then, of what lanes have
+// loaded of either, which is which. `second`: whether what a lane has is of the second four of eight positions.
+__device__ __forceinline__ int crossed(int octet) { return CROSSED ? octet ^ int(threadIdx.x % 8 / 4) : octet; }
+__device__ __forceinline__ void uncross(unsigned& first, unsigned& other, bool second) {
+    if (!CROSSED || !second) return;
+    const unsigned loaded = first;
+    first = other, other = loaded;
+}
 
 // All rows of the met tensor in one line (image block, column tile, row), cut into a stretch for each of the blocks that share
 // a block of channels.

@@ -16,11 +16,11 @@ constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 // reads boxes from whole lines of 128 bytes on.
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 constexpr int LEAST_COLUMNS = greatest_divisor(BOX_POSITIONS, MET_COLUMNS), MOST_COLUMNS = MET_COLUMNS < BOX_POSITIONS ? MET_COLUMNS : BOX_POSITIONS;
-constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : 1;
+constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : LEAVING;
 constexpr int PIECES = PACKED > 0 && BOXED ? (MET_COLUMNS - LEAST_COLUMNS + BOX_POSITIONS - 1) / MET_COLUMNS + 1 : 1;
 constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
 constexpr int STAGED_ROWS = HANDED ? SHARES * BOX_ROWS : BOXED ? BOX_ROWS : 1;
-constexpr int STAGED_BYTES = BOX_POSITIONS * STAGED_ROWS * STAGED_PITCH + (PIECES - 1) * 128;
+constexpr int STAGED_ROW_BYTES = BOX_POSITIONS * STAGED_ROWS * STAGED_PITCH + (PIECES - 1) * 128, STAGED_BYTES = LEAVING * STAGED_ROW_BYTES;
 // Positions an even number of octets apart lie in half of the banks or fewer: the second four of eight swap two octets as they are
 // staged. An octet that is left over does not, nor is anything gained where two lie in different columns of a cell, an even number apart.
 constexpr bool SWAPS = STAGED_PITCH / 16 % 2 == 0;
@@ -67,14 +67,18 @@ struct Places {
     }
 };
 
-// Maps of the output for what leaves at once; PACKED, of an image's part of it, for each number of columns that there may be.
+// Maps of the output for what leaves at once: for each number of rows; PACKED, of an image's part of a row, for each number of columns
+// that there may be.
 struct Boxes {
     TensorMap maps[MAPS];
 };
 
-// From a column of an image on.
-__device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, unsigned from) {
-    if constexpr (PACKED == 0) {
+// From a column of an image on: of so many rows, which lie one behind the other with the images of each.
+__device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, int rows,
+                                                unsigned from) {
+    if constexpr (LEAVING > 1) {
+        store_box(boxes.maps[rows - 1], channel, column, image, row, from);
+    } else if constexpr (PACKED == 0) {
         store_box(boxes.maps[0], channel, column * CELL_X, row, image, from);
     } else {
         for (int left = BOX_POSITIONS; left > 0 && image < work.images; ++image) {
@@ -99,7 +103,7 @@ __device__ void store_rows(const Boxes& boxes, const Work& work, const Places& p
                 const int row = p * CELL_Y + own.cell_row(0);
                 const unsigned from = staged + ring.slot * STAGED_BYTES;
                 const int column = PACKED > 0 ? run.offset : run.column;
-                if (row < work.rows_out) store_positions(boxes, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, from);
+                if (row < work.rows_out) store_positions(boxes, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, 1, from);
                 commit_stores();
                 wait_stores_read<0>();
                 places.read(ring.slot).arrive();

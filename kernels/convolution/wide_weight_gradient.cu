@@ -19,7 +19,8 @@ namespace {
 constexpr int POSITIONS = IMAGES * MET_COLUMNS, STEPS = POSITIONS / 16;      // 16 positions each, of images side by side
 constexpr int LINE_CHANNELS = LINE / 2;                                      // of dy, side by side in a line of the swizzle
 constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
-constexpr int PLANE_BYTES = POSITIONS * LINE, DY_BYTES = PLANES * PLANE_BYTES, DY_PITCH = (DY_BYTES + 1023) / 1024 * 1024;
+constexpr int PLANE_BYTES = POSITIONS * LINE, DY_PITCH = (PLANES * PLANE_BYTES + 1023) / 1024 * 1024;
+constexpr int DY_BYTES = PLANES * POSITIONS * BROUGHT_CHANNELS * 2;           // that boxes bring
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + DY_PITCH;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
 constexpr int WHOLE = OCTETS / 8 * 8, LEFT_OVER = OCTETS % 8;                // octets of whole tiles, and those of a tile in part
@@ -122,7 +123,7 @@ struct Worker {
         number = tile * WARPS_A_GROUP + warp % WARPS_A_GROUP;
         gathers = GATHERED > 0 && tile == TILES - 1;
         own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
-        const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, lane / 8 % 2).octet));
+        const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, crossed(lane / 8 % 2)).octet));
 #pragma unroll
         for (int step = 0; step < ALIKE; ++step) {
             const int position = step * 16 + lane / 16 * 8 + lane % 8;
@@ -152,7 +153,9 @@ struct Worker {
 
     // Sixteen positions of two octets, transposed.
     __device__ __forceinline__ void load(unsigned (&read)[4], int step, unsigned row) const {
-        load_transposed(read[0], read[1], read[2], read[3], row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
+        const unsigned from = lying_at(row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
+        load_transposed(read[0], read[1], read[2], read[3], from);
+        uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
     template <int PHASE, int FIRST>
@@ -247,7 +250,7 @@ struct Worker {
                     const int t = first + part(product, half).row * DILATION_Y;
                     if (t >= run.begin && t < run.end) there |= 1u << (product * 2 + half);
                 }
-                const Part mine = part(product, lane / 8 % 2);
+                const Part mine = part(product, crossed(lane / 8 % 2));
                 const int t = min(max(first + mine.row * DILATION_Y, run.begin), run.end - 1);
                 const unsigned came = x_rows + t - run.begin;
                 rows[product] = shared + X_BASE + came % X_STAGES * ROW_PITCH + octet_place(mine.octet);

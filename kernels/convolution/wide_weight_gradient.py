@@ -19,13 +19,15 @@ from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import MOST_RANKS
-from .wide_forward import product, row_map
+from .wide_forward import product
+from .wide_rows import octets_apart, octets_brought, row_bytes, walked_map
 from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
+EVEN_ROOM = 8  # more where rows of which octets are gathered lie an even number of them apart
 STEP = 16  # positions that are multiplied at once
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
@@ -143,13 +145,14 @@ class WideGradientCut(Warpgroups):
         return (self.configuration.columns - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
 
     @property
-    def pitch(self) -> int:
-        """Octets of a position of x in shared memory."""
-        return self.configuration.groups * self.read | 1
+    def octets_met(self) -> int:
+        """Octets of a position of x that a block reads."""
+        return self.configuration.groups * self.read
 
     @property
     def x_bytes(self) -> int:
-        return self.configuration.images * self.columns * 16 * self.pitch
+        """Of a row of the ring of x."""
+        return row_bytes(self.octets_met, self.configuration.images * self.columns)
 
     @property
     def line(self) -> int:
@@ -158,9 +161,18 @@ class WideGradientCut(Warpgroups):
         return 32 if octets <= 2 else 64 if octets <= 4 else 128
 
     @property
+    def planes(self) -> int:
+        """Lines of the swizzle that a position of dy has."""
+        return ceil(16 * self.configuration.groups * self.written / self.line)
+
+    @property
+    def channels_brought(self) -> int:
+        """Channels of dy that a box brings: no more than are wanted, but as many as have the swizzle of the line."""
+        return 8 * max(2, self.configuration.groups * self.written) if self.planes == 1 else self.line // 2
+
+    @property
     def dy_bytes(self) -> int:
-        planes = ceil(16 * self.configuration.groups * self.written / self.line)
-        return planes * self.positions * self.line
+        return self.planes * self.positions * self.line
 
     @property
     def open_rows(self) -> int:
@@ -175,7 +187,7 @@ class WideGradientCut(Warpgroups):
     def shared(self) -> int:
         """Bytes of dynamic shared memory: the rings and a row of zeros, later what a cluster exchanges; barriers."""
         rows = (self.dy_stages + 1) * ceil(self.dy_bytes / 1024) * 1024
-        rows += self.configuration.stages * ceil(self.x_bytes / 128) * 128
+        rows += self.configuration.stages * self.x_bytes
         return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
 
     @property
@@ -190,7 +202,9 @@ class WideGradientCut(Warpgroups):
     def registers(self) -> int:
         """An estimate."""
         steps = self.positions // STEP * max(1, self.gathered)
-        return self.problem.r * (4 * self.written + 2) + 4 * min(steps, 2 * BATCH) + REGISTER_ROOM
+        even = octets_apart(self.octets_met) % 2 == 0
+        room = REGISTER_ROOM + EVEN_ROOM * (even and self.configuration.gathered)
+        return self.problem.r * (4 * self.written + 2) + 4 * min(steps, 2 * BATCH) + room
 
     @property
     def channel_blocks(self) -> int:
@@ -218,7 +232,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and cut.written <= 32
         and cut.positions % STEP == 0
         and (chosen.images == 1 or cut.column_tiles == 1)
-        and max(cut.columns, chosen.images, chosen.columns, 8 * cut.pitch) <= MAX_BOX
+        and max(cut.columns, chosen.images, chosen.columns, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and (not chosen.gathered or cut.gathers)
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
@@ -237,6 +251,8 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     numbers: dict[str, int | bool] = {
         "READ": cut.read, "GROUP_READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width,
         "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
+        "OCTETS_BROUGHT": octets_brought(cut.octets_met), "OCTETS_APART": octets_apart(cut.octets_met),
+        "BROUGHT_CHANNELS": cut.channels_brought,
         "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
         "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
@@ -269,8 +285,8 @@ def launches(
     Of a single split or a cluster, the launch that leaves its sums in `out`.
     """
     cut = WideGradientCut(problem, chosen)
-    x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
-    dy_map = tensor_map(dy, (chosen.images, 1, chosen.columns), cut.line // 2)
+    x_map = walked_map(x, (chosen.images, 1, cut.columns), cut.octets_met)
+    dy_map = tensor_map(dy, (chosen.images, 1, chosen.columns), cut.channels_brought)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (

@@ -7,10 +7,12 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
+from types import ModuleType
 from typing import Generic, TypeVar
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tapestry.kernels.convolution.launch import SWIZZLES, View
@@ -67,6 +69,14 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
 def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
     """The same of a map without a swizzle."""
     return _map(view, box, channels, 0)
+
+
+def use_maps(patch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Have modules describe boxes to the emulated machine."""
+    for module in modules:
+        for name, made in (("row_map", row_map), ("tensor_map", tensor_map)):
+            if hasattr(module, name):
+                patch.setattr(module, name, made)
 
 
 def _map(view: View, box: tuple[int, int, int], channels: int, swizzle: int) -> bytes:

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import wide_forward, wide_forward_configuration
+from tapestry.kernels.convolution import wide_forward, wide_forward_configuration, wide_rows
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.wide_forward_configuration import BATCH, SMALL_BATCH, WideCut, images_met
 from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration as Cut
+from tapestry.kernels.convolution.wide_rows import octets_apart, swizzled
 from tapestry.kernels.convolution.wide_sweep import Sweep, ways
 
 from .. import host_compiler
@@ -100,6 +101,14 @@ KINDS = [
     Kind(packed(10, groups=2), 3, 3, width=24, columns=10, stride=(2, 2), fused=True),
     Kind(packed(6, parts=2), 1, 3, width=16, columns=6, dilation=(1, 2), fused=True),
     Kind(packed(16, tiles=1), 2, 2, width=24, columns=16, stride=(1, 2)),
+    # Two rows of two groups that leave together; more octets of a position than a swizzle has, of which four positions
+    # load the other one: of one group and of two, across taps and alone at the end.
+    Kind(cut(2, images=4), 3, 3, width=24, fused=True),
+    Kind(cut(2), 3, 1, width=16, what="input_gradient", dtype="bf16"),
+    Kind(cut(2, images=4), 3, 3, width=40),
+    Kind(cut(images=8), 2, 2, width=80, stride=(1, 2), dtype="bf16"),
+    Kind(cut(3, images=8), 2, 3, width=48, width_out=8, dilation=(1, 2), fused=True),
+    Kind(packed(7, groups=2), 3, 3, width=40, columns=7, what="input_gradient"),
     # The filter where rows go then.
     Kind(cut(2, images=8, stages=3), 3, 3, width=24, tight=True),
     Kind(cut(tiles=2, images=16, stages=4), 3, 3, width=40, dtype="bf16", fused=True, tight=True),
@@ -113,6 +122,10 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert {cut.boxed for cut in found} == {False, True}
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
     assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
+    assert {cut.leaving for cut in found} == {1, 2}
+    apart = {(octets_apart(cut.octets_met), swizzled(cut.octets_met)) for cut in found}
+    assert {2, 4, 8} <= {octets for octets, beside in apart if beside}
+    assert {10, 18} <= {octets for octets, beside in apart if not beside}
     held = {(cut.boxed, cut.fused) for cut in found if cut.deferred}
     assert held == {(False, False), (False, True), (True, False), (True, True)}
     for transposed in (False, True):
@@ -148,7 +161,7 @@ def run(
         if tight:
             patch.setattr(wide_forward_configuration, "fits", lambda *_: False)
         loaded = library(alike, chosen, tight, tuple(sorted(flags.items())))
-        patch.setattr(wide_forward, "row_map", emulated.row_map)
+        emulated.use_maps(patch, wide_forward, wide_rows)
         blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
     emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import wide_weight_gradient
+from tapestry.kernels.convolution import wide_rows, wide_weight_gradient
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.wide_weight_gradient import NAMES, WideGradientCut
 from tapestry.kernels.convolution.wide_weight_gradient import WideWeightGradient as Cut
@@ -56,6 +56,10 @@ KINDS = [
     Kind(cut(32), 1, 1, width=12, dtype="bf16"),
     Kind(cut(16), 3, 2, width=1, width_out=4, stride=(1, 2)),
     Kind(cut(16, parts=2, x_parts=3), 2, 3, width=40, width_out=24, dtype="bf16"),
+    Kind(cut(16, parts=3, x_parts=2), 3, 3, width=24),  # an octet of dy, for whose line there is no swizzle so narrow
+    # Ten and fourteen octets of x, of which four positions load the other one of two.
+    Kind(cut(16, parts=2), 2, 3, width=80, stride=(1, 2)),
+    Kind(cut(16, parts=7, gathered=5), 3, 3, width=112, dtype="bf16"),
     Kind(cut(7, images=16, gathered=4), 3, 3, width=24),
     Kind(cut(14, images=8, groups=2, gathered=3), 3, 3, width=24, dtype="bf16"),
     Kind(cut(6, images=8, gathered=5), 3, 3, width=48, dilation=(2, 1)),
@@ -129,8 +133,7 @@ def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, s
     room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
     dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_weight_gradient, "row_map", emulated.row_map)
-        patch.setattr(wide_weight_gradient, "tensor_map", emulated.tensor_map)
+        emulated.use_maps(patch, wide_weight_gradient, wide_rows)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
     names = ("wide_weight_gradient", "fold_quadruples_partial" if partial else "fold_quadruples_rounded")

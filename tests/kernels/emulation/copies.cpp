@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <random>
+#include <unordered_map>
 
 #include "fibers.hpp"
 
@@ -27,6 +28,9 @@ struct Stores {
     std::deque<std::vector<std::function<void()>>> groups;
 };
 Stores stores;
+
+// What boxes have left in memory. Which of two blocks would store last is not known.
+std::unordered_map<const void*, std::uint16_t> left_behind;
 
 // Loads that a block has asked for and that have not come.
 struct Load {
@@ -163,7 +167,11 @@ void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned 
     if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
     const auto read = [=, &map] {
         for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
-            if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
+            if (!into) return;
+            std::uint16_t number;
+            std::memcpy(&number, out, 2);
+            if (left_behind.emplace(into, number).first->second != number) emulated::fail("boxes leave different numbers in one place");
+            std::memcpy(const_cast<unsigned char*>(into), out, 2);
         });
     };
     if (luck() % 2 == 0) return read();
@@ -173,6 +181,8 @@ void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned 
 }  // namespace tapestry
 
 namespace emulated {
+
+void forget_what_was_left() { tapestry::left_behind.clear(); }
 
 void begin_copies(unsigned seed) {
     tapestry::phases.clear();

@@ -176,6 +176,7 @@ unsigned char* memory_of(unsigned rank) {
 const char* run(const unsigned* grid, const unsigned* threads, unsigned seed, unsigned cluster, void (*kernel)(const void*), const void* given) {
     static std::string failure;
     failure.clear();
+    forget_what_was_left();
     body = kernel, body_given = given;
     try {
         for (unsigned z = 0; z < grid[2]; ++z)
