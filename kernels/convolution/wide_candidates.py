@@ -30,7 +30,7 @@ Cut = TypeVar("Cut", bound=Ringed)
 
 MOST = 24
 MOST_WARPGROUPS = 5  # of a block
-RINGS = (40 << 10, 72 << 10, 104 << 10, 136 << 10)  # bytes asked for ahead in one multiprocessor
+RINGS = (40 << 10, 72 << 10, 104 << 10)  # bytes asked for ahead in one multiprocessor
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ struct Boxes {
     TensorMap maps[MAPS];
 };
 
-// From a column of an image on: of so many rows, which lie one behind the other with the images of each.
+// From a column of an image on, so many rows, which are staged one behind the other, all images of each side by side.
 __device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, int rows,
                                                 unsigned from) {
     if constexpr (LEAVING > 1) {

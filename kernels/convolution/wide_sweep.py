@@ -13,7 +13,7 @@ are with zeros where an output of a cell meets no tap, but dy is read once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import gcd
 from typing import Literal
@@ -55,6 +55,7 @@ class Line:
         return TapLine(self.stored, self.first, self.step, self.skew, self.unit).tap(output, place)
 
 
+@cache
 def together(read: int, written: int) -> int:
     """Groups whose channels, read and written, are multiples of 8."""
     return max(8 // gcd(8, read), 8 // gcd(8, written))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from ..dimensions.declarations import declarations
@@ -70,17 +71,17 @@ class WideGradientCut(Warpgroups):
     problem: ConvolutionProblem
     configuration: WideWeightGradient
 
-    @property
+    @cached_property
     def together(self) -> int:
         """Groups that are one of the kernel's."""
         return together(self.problem.width, self.problem.width_out)
 
-    @property
+    @cached_property
     def octets(self) -> int:
         """Octets of x of a group of the kernel."""
         return self.together * self.problem.width // 8
 
-    @property
+    @cached_property
     def octets_out(self) -> int:
         """Those of dy."""
         return self.together * self.problem.width_out // 8
@@ -90,17 +91,17 @@ class WideGradientCut(Warpgroups):
         """Groups as the kernel sees them."""
         return ceil(self.problem.groups / self.together)
 
-    @property
+    @cached_property
     def written(self) -> int:
         """Octets of dy of a warpgroup."""
         return ceil(self.octets_out / self.configuration.parts)
 
-    @property
+    @cached_property
     def read(self) -> int:
         """Octets of x of a block, of each of its groups."""
         return ceil(self.octets / self.configuration.x_parts)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Warpgroups among which filter columns and octets of x are divided."""
         return ceil(self.problem.s * self.read / TILE_OCTETS)
@@ -134,33 +135,33 @@ class WideGradientCut(Warpgroups):
         """Rows of x that a row of dy meets, and those between."""
         return (self.problem.r - 1) * self.problem.dilation[0] + 1
 
-    @property
+    @cached_property
     def positions(self) -> int:
         """Of a row of a block."""
         return self.configuration.images * self.configuration.columns
 
-    @property
+    @cached_property
     def columns(self) -> int:
         problem = self.problem
         return (self.configuration.columns - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
 
-    @property
+    @cached_property
     def octets_met(self) -> int:
         """Octets of a position of x that a block reads."""
         return self.configuration.groups * self.read
 
-    @property
+    @cached_property
     def x_bytes(self) -> int:
         """Of a row of the ring of x."""
         return row_bytes(self.octets_met, self.configuration.images * self.columns)
 
-    @property
+    @cached_property
     def line(self) -> int:
         """Bytes of a line of dy in shared memory."""
         octets = self.configuration.groups * self.written
         return 32 if octets <= 2 else 64 if octets <= 4 else 128
 
-    @property
+    @cached_property
     def planes(self) -> int:
         """Lines of the swizzle that a position of dy has."""
         return ceil(16 * self.configuration.groups * self.written / self.line)
@@ -170,7 +171,7 @@ class WideGradientCut(Warpgroups):
         """Channels of dy that a box brings: no more than are wanted, but as many as have the swizzle of the line."""
         return 8 * max(2, self.configuration.groups * self.written) if self.planes == 1 else self.line // 2
 
-    @property
+    @cached_property
     def dy_bytes(self) -> int:
         return self.planes * self.positions * self.line
 
@@ -179,7 +180,7 @@ class WideGradientCut(Warpgroups):
         """Rows of dy that a row of x meets, and those between."""
         return ceil(self.span / self.problem.stride[0])
 
-    @property
+    @cached_property
     def dy_stages(self) -> int:
         return self.open_rows + SPARE_ROWS
 
@@ -198,7 +199,7 @@ class WideGradientCut(Warpgroups):
         turns = ceil(self.problem.r * self.written / chosen.splits)
         return chosen.splits * turns * threads * FRAGMENT_BYTES if chosen.clustered else 0
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """An estimate."""
         steps = self.positions // STEP * max(1, self.gathered)

@@ -177,6 +177,7 @@ def spills_nothing(recipe: Recipe) -> None:
         (48, "input_gradient", 2, False),
         (88, "input_gradient", 2, False),
         (104, "input_gradient", 2, False),
+        (64, "forward", 1, False),
         (80, "forward", 1, False),
         (56, "forward", 1, True),
         (64, "forward", 1, True),
