@@ -25,7 +25,7 @@ PLACE_ROOM = 6  # more where images lie side by side and leave in boxes
 PACKED_ROOM = 20  # the same where anything is done with the sums
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 ALONE_ROOM = 32  # more where lanes store rows of which one is open
-OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many
+OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many; one more where images lie side by side
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
 BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
@@ -249,7 +249,9 @@ class WideCut(Warpgroups):
     def _registers(self, batch: int) -> int:
         rows = open_rows(self.sweep)
         least = rows * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
-        least += OPEN_ROOM * max(0, rows - USUAL_OPEN) + ALONE_ROOM * (rows == 1 and not self.boxed)
+        least += (OPEN_ROOM + (self.packed > 0)) * max(0, rows - USUAL_OPEN) + ALONE_ROOM * (
+            rows == 1 and not self.boxed
+        )
         if self.boxed and not self.fused:
             return least + PLACE_ROOM * (self.packed > 0)
         alone = max(1, self.sweep.columns.taps) * self.sweep.octets[0] % 2
