@@ -11,7 +11,7 @@ from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.cost import depthwise, model, timed_cuts
 from tapestry.kernels.cost.gpu import tuned_gpu
 
-MEASURED = ConvolutionProblem(128, 14, 14, 560, 14, 3, 3, padding=(1, 1, 1, 1))
+MEASURED = ConvolutionProblem(128, 28, 28, 336, 14, 3, 3, padding=(1, 1, 1, 1))  # its fastest cut is not the first guess
 DEPTHWISE = ConvolutionProblem(128, 7, 7, 320, 320, 7, 7, padding=(3, 3, 3, 3))
 
 
@@ -38,8 +38,8 @@ def test_of_another_gpu_the_guess_decides() -> None:
     guessed = wide.cuts(replace(MEASURED, n=127), "forward", tuned_gpu())
     measured = wide.cuts(MEASURED, "forward", tuned_gpu())
     found = wide.cuts(MEASURED, "forward", elsewhere)
-    assert [cut.groups for _, cut in found] == [cut.groups for _, cut in guessed]
-    assert [cut.groups for _, cut in found] != [cut.groups for _, cut in measured]
+    assert [cut for _, cut in found] == [cut for _, cut in guessed]
+    assert [cut for _, cut in found] != [cut for _, cut in measured]
 
 
 def test_what_no_longer_fits_is_not_taken() -> None:
