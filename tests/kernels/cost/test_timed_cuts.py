@@ -11,7 +11,7 @@ from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.cost import depthwise, model, timed_cuts
 from tapestry.kernels.cost.gpu import tuned_gpu
 
-MEASURED = ConvolutionProblem(128, 28, 28, 336, 14, 3, 3, padding=(1, 1, 1, 1))  # its fastest cut is not the first guess
+MEASURED = ConvolutionProblem(128, 28, 28, 336, 14, 3, 3, padding=(1, 1, 1, 1))  # not as guessed
 DEPTHWISE = ConvolutionProblem(128, 7, 7, 320, 320, 7, 7, padding=(3, 3, 3, 3))
 
 
