@@ -148,8 +148,8 @@ class Rows:
     below: int = 0
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
-    """The map of `view` for boxes of (images, rows, columns) x channels."""
+def tensor_map(view: View, box: tuple[int, int, int], channels: int, swizzled: bool = True) -> Any:
+    """The map of `view` for boxes of (images, rows, columns) x channels, in the narrowest swizzle that has room."""
     from ..runtime.tensor_map import TensorMap
 
     n, h, w, c = view.shape
@@ -161,7 +161,7 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
         (c, w, h, n),
         strides,
         (channels, columns, rows, images),
-        swizzle=SWIZZLES[2 * int(pitch(channels))],
+        swizzle=SWIZZLES[2 * int(pitch(channels))] if swizzled else "none",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from ..cost.gpu import tuned_gpu
 from .configuration import MAX_BOX, RESERVED_SHARED
 from .stretches import evenest
-from .wide_rows import octets_brought, row_bytes
+from .wide_rows import BOX_LINE, octets_brought, row_bytes
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
@@ -28,7 +28,6 @@ ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many; one more where images lie side by side
 BARRIER_BYTES = 8
 TILE = 64  # positions of a warpgroup
-BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
 MOST_THAT_MEET = 2  # groups of a block whose warps meet for each row that leaves
 BOX_POSITIONS = 16  # of a warp, that leave at once
 MOST_MAPS = 16  # of boxes of an output, that a launch takes along

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .configuration import pitch
 from .launch import View, tensor_map
+from .weight_gradient_configuration import SWIZZLE_PERIOD, round_up
 
 MOST_SWIZZLED = 8  # octets of a position, for which there is a swizzle
-SWIZZLE_PERIOD, LINE = 1024, 128  # bytes that a row begins at whole ones of: swizzled, and where it is not
+BOX_LINE = 128  # bytes, whole ones of which a box begins at in shared memory
 
 
 def swizzled(octets: int) -> bool:
@@ -29,13 +31,12 @@ def octets_brought(octets: int) -> int:
 
 def octets_apart(octets: int) -> int:
     """Octets from one position of so many to the next in shared memory."""
-    return 1 << (octets - 1).bit_length() if swizzled(octets) else octets_brought(octets)
+    return int(pitch(8 * octets)) // 8 if swizzled(octets) else octets_brought(octets)
 
 
 def row_bytes(octets: int, positions: int) -> int:
     """Bytes of a row in shared memory, up to where the next one may begin."""
-    unit = SWIZZLE_PERIOD if swizzled(octets) else LINE
-    return -(-positions * 16 * octets_apart(octets) // unit) * unit
+    return round_up(positions * 16 * octets_apart(octets), SWIZZLE_PERIOD if swizzled(octets) else BOX_LINE)
 
 
 def walked_map(view: View, box: tuple[int, int, int], octets: int) -> Any:
@@ -45,11 +46,4 @@ def walked_map(view: View, box: tuple[int, int, int], octets: int) -> Any:
 
 def row_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
     """The map of `view` for boxes of (images, rows, columns) x channels, one position right behind the other."""
-    from ..runtime.tensor_map import TensorMap
-
-    n, h, w, c = view.shape
-    images, rows, columns = box
-    strides = tuple(2 * stride for stride in reversed(view.strides))
-    return TensorMap.tiled(
-        view.pointer, view.dtype, (c, w, h, n), strides, (channels, columns, rows, images), swizzle="none"
-    )
+    return tensor_map(view, box, channels, swizzled=False)

@@ -60,8 +60,8 @@ struct Block {
 };
 extern Block* running;
 
-// The copy engine's part of the machine (copies.cpp): it forgets what launches have left that have been, and the blocks; loads that are late land, some of the running
-// block's a turn; and whether any has not.
+// The copy engine's part of the machine (copies.cpp): it forgets what launches before have left, and the blocks that have been; loads that
+// are late land, some of the running block's a turn; and whether any has not.
 void forget_what_was_left();
 void begin_copies(unsigned seed);
 void land_copies();
