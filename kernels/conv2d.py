@@ -85,6 +85,13 @@ def remember(key: Hashable, steps: prepare.Steps, like: DeviceArray) -> None:
     _prepared[key] = Again(steps, current_stream(like), _repeated(steps) if like.framework == "torch" else None)
 
 
+def forget() -> None:
+    """Every call is prepared anew: what is chosen has changed."""
+    _prepared.clear()
+    for steps in (_forward_steps, _input_gradient_steps, _weight_gradient_steps):
+        steps.cache_clear()
+
+
 def _repeated(steps: prepare.Steps) -> Callable[[int], int] | None:
     """What repeats calls of torch tensors, once the extension is there; arrays have other keys from then on."""
     from . import torch_native

@@ -3,7 +3,7 @@
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
 torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms` and `fuse_excitations` are
-for training.
+for training. `tune` times a model's convolutions where it runs, and keeps what was fastest.
 """
 
 from .torch_calls import compile_in_background
@@ -11,12 +11,15 @@ from .torch_excitation import fuse_excitations
 from .torch_fusion import fuse_compiled, fuse_for_inference
 from .torch_layers import GroupedConv2d, Replaced, conv2d, replace_convolutions
 from .torch_norms import FusedNorms, NormAct2d, fuse_norms
+from .torch_tuning import Tuned, TunedPass, tune
 
 __all__ = [
     "FusedNorms",
     "GroupedConv2d",
     "NormAct2d",
     "Replaced",
+    "Tuned",
+    "TunedPass",
     "compile_in_background",
     "conv2d",
     "fuse_compiled",
@@ -24,4 +27,5 @@ __all__ = [
     "fuse_for_inference",
     "fuse_norms",
     "replace_convolutions",
+    "tune",
 ]

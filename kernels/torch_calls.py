@@ -7,20 +7,20 @@ allocate the result and to launch.
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]. Results are channels-last in memory; operands
 that are not are copied. Nothing here is differentiable, and nothing passes through torch's dispatcher.
 
-Passes that cuDNN is predicted to be faster at are left to it (`cost/cudnn.py`), and in the background
-(`compile_in_background`) those whose kernel is not compiled yet.
+Passes that cuDNN is predicted to be faster at (`cost/cudnn.py`), or was where both were timed (`torch_tuning.py`), are
+left to it, and in the background (`compile_in_background`) those whose kernel is not compiled yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from . import torch_library, torch_native
-from .convolution import prepare
+from .convolution import choices, prepare, tuned
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
 from .convolution.recipes import PASSES, Pass
@@ -30,6 +30,9 @@ from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
 from .torch_geometry import Geometry, Ints
 from .torch_operands import Result, dense, is_wide, rows, wide
+
+if TYPE_CHECKING:
+    from .cost.gpu import Gpu
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans
@@ -97,8 +100,8 @@ class Plan:
         addresses = tuple([tensor.data_ptr() for tensor in operands])
         found = self.launches.get(kind)
         if found is None:
-            described = [_described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
-            made = _prepared(lambda: moving.launches(_maker(described, steps), addresses))
+            arrays = [described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
+            made = _prepared(lambda: moving.launches(_maker(arrays, steps), addresses))
             if made is None:
                 return False
             found = self.launches[kind] = made
@@ -106,7 +109,8 @@ class Plan:
         return True
 
 
-def _described(tensor: Tensor, name: str) -> DeviceArray:
+def described(tensor: Tensor, name: str) -> DeviceArray:
+    """An operand as the kernels take it: images by their rows."""
     return array(rows(tensor) if tensor.dim() == 4 else tensor, name)
 
 
@@ -284,8 +288,8 @@ class _Pair:
             operands, addresses = (*operands, room), (*addresses, room.data_ptr())
         if self.launches is None:
             names = ("x", "dy", "w", "out", "out", "workspace")[: len(operands)]
-            described = [_described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
-            self.launches = _prepared(lambda: moving.launches(_maker(described, self._steps), addresses))
+            arrays = [described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
+            self.launches = _prepared(lambda: moving.launches(_maker(arrays, self._steps), addresses))
             if self.launches is None:
                 return None
         self.launches.run(addresses, torch_stream(self.device))
@@ -307,12 +311,24 @@ def _filter_gradient_steps(
 
 
 def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> bool:
-    """Whether cuDNN is predicted to be faster at a pass, on the GPU that an operand lies on."""
-    from .convolution import choices
+    """Whether cuDNN is the faster one at a pass, on the GPU that an operand lies on."""
     from .cost.gpu import described_gpu
     from .runtime.device import properties
 
-    return choices.left_to_cudnn(problem, what, described_gpu(properties(operand.get_device())))
+    return left_on(problem, what, described_gpu(properties(operand.get_device())))
+
+
+def left_on(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
+    """Whether cuDNN is the faster one at a pass: as it was when both were timed, else as is predicted."""
+    known = tuned.left(problem, what, gpu, torch_library.setting())
+    return choices.left_to_cudnn(problem, what, gpu) if known is None else known
+
+
+def forget() -> None:
+    """Every call is planned anew: what is chosen has changed."""
+    _plans.clear()
+    prepare.weight_gradient_choice.cache_clear()
+    torch_native.forget()
 
 
 def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:

@@ -149,7 +149,7 @@ def replace_convolutions(model: nn.Module, example: Any = None, *, gpu: str = "H
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if not isinstance(module, nn.Conv2d) or isinstance(module, GroupedConv2d):
             continue
-        reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        reason = "it is the model itself: wrap it in a module" if module is model else unfit(module)
         if reason is None and set(slower.get(module, ())) == set(PASSES):
             reason = "cuDNN is predicted to be faster"
         if reason:
@@ -166,7 +166,6 @@ def replace_convolutions(model: nn.Module, example: Any = None, *, gpu: str = "H
 
 def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, tuple[str, ...]]:
     """The passes of layers that cuDNN is predicted to be faster at in every call; a layer without any is left out."""
-    from .convolution.choices import left_to_cudnn
     from .cost.gpu import known_gpu
     from .torch_models import convolutions
 
@@ -175,12 +174,12 @@ def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, 
     if known is None:
         raise WrongValue("no such GPU", where="replace_convolutions", expected="one the cost model knows", came=gpu)
     for met in convolutions(model, example):
-        passes: list[str] = [what for what in PASSES if left_to_cudnn(met.problem, what, known)]
+        passes: list[str] = [what for what in PASSES if torch_calls.left_on(met.problem, what, known)]
         found[met.layer] = [what for what in found.get(met.layer, passes) if what in passes]
     return {layer: tuple(passes) for layer, passes in found.items() if passes}
 
 
-def _unfit(layer: nn.Conv2d) -> str | None:
+def unfit(layer: nn.Conv2d) -> str | None:
     """Why the kernels do not compute this layer, or None."""
     width, wide = (channels // layer.groups for channels in (layer.in_channels, layer.out_channels))
     size, octets = layer.kernel_size, layer.in_channels % 8 == layer.out_channels % 8 == 0

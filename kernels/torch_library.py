@@ -6,6 +6,8 @@ channels-last. Nothing here is differentiable.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -55,6 +57,14 @@ def gradients(
     inner, outer = _split(padding)
     dx, dw = _backward(dy, _padded(x, outer), w, stride, inner, dilation, groups, [True, True])
     return _canonical(_padded(dx, [-side for side in outer])), _canonical(dw)
+
+
+def setting() -> str:
+    """What cuDNN's time depends on beside the call: its version, and how torch is told to choose its algorithms."""
+    cudnn: Any = torch.backends.cudnn
+    told = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    words = [name for name, on in told.items() if on]
+    return ", ".join((f"cuDNN {cudnn.version()}", *words))
 
 
 def _split(padding: Ints) -> tuple[list[int], Ints]:

@@ -59,11 +59,11 @@ def warm_up(
 
         begin()
     items = _layers(plan, example, chosen, known) if model else _items(plan)
-    wanted = _once(recipe for item in items for recipe in _recipes(item, chosen, known))
+    wanted = once(recipe for item in items for recipe in _recipes(item, chosen, known))
     if background:
         _begin(list(wanted), arch, serve=model)
         return []
-    with _bar(progress) as note:
+    with bar(progress) as note:
         made = compile_all(wanted, arch, jobs, note)
     if model and progress:
         from .torch_native import state
@@ -72,7 +72,7 @@ def warm_up(
     return made
 
 
-def _once(recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+def once(recipes: Iterable[Recipe]) -> Iterator[Recipe]:
     """Each of them once, as it comes: the first ones are compiled while others are being chosen."""
     seen: set[Recipe] = set()
     for recipe in recipes:
@@ -88,7 +88,7 @@ def _is_model(plan: Any) -> bool:
 
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
-    from .convolution.choices import left_to_cudnn
+    from .torch_calls import left_on
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
@@ -101,7 +101,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     found = convolutions(model, example, GroupedConv2d)
     for problem, biased in dict.fromkeys((met.problem, met.layer.bias is not None) for met in found):
         for what in passes:
-            if not left_to_cudnn(problem, what, gpu):
+            if not left_on(problem, what, gpu):
                 yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
@@ -121,8 +121,8 @@ def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:
 
 
 @contextlib.contextmanager
-def _bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr: what is given takes how many kernels are there, and of how many."""
+def bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, if `shown`: what is given takes how many kernels are there, and of how many."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 

@@ -1,18 +1,18 @@
 """What is chosen for a pass of a convolution, kept beside the compiled kernels: later processes read it there.
 
 The choices are those of `cost/` and `wide.py`. They depend on problem, pass and GPU, and on nothing else but the
-modules and the data that make them; wide groups have thousands of cuts, of which to choose takes 0.1 s and more.
+modules and the data that make them; wide groups have thousands of cuts, of which to choose takes 0.1 s and more. Where
+cuts were timed on the GPU that asks (`tuned.py`) the fastest of those stands instead.
 """
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.kept import kept
-from . import wide
+from ..runtime.kept import digest_of, kept
+from . import tuned, wide
 from .configuration import ForwardConfiguration
 from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient
 from .problem import ConvolutionProblem
@@ -30,34 +30,46 @@ GradientConfiguration = WeightGradientConfiguration | DepthwiseWeightGradient | 
 @cache
 def version() -> str:
     """A digest of all that chooses: the modules of convolutions, the cost model, and its data."""
-    package, digest = Path(__file__).resolve().parent.parent, hashlib.sha256()
-    found = (path for folder in ("convolution", "cost") for path in (package / folder).rglob("*"))
-    for path in sorted(path for path in found if path.suffix in (".py", ".json")):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(package).as_posix()} {len(data)} ".encode() + data)
-    return digest.hexdigest()
+    package = Path(__file__).resolve().parent.parent
+    return digest_of((package / folder for folder in ("convolution", "cost")), (".py", ".json"))
+
+
+def cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
+    """The configuration of a narrow pass: of a forward pass or an input gradient, `problem` is what is walked."""
+    return tuned.cut(problem, what, gpu) or _cut(problem, what, gpu)
 
 
 @kept(version, ForwardConfiguration, WeightGradientConfiguration)
-def cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
+def _cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
     """`cost.model.choose`."""
     from ..cost.model import choose
 
     return choose(problem, what, gpu)
 
 
-@kept(version, WeightGradientConfiguration, DepthwiseWeightGradient, WideWeightGradient)
 def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration:
     """The configuration of a weight gradient, by whichever kernel computes it."""
+    found: GradientConfiguration = tuned.gradient_cut(problem, gpu) or _gradient_cut(problem, gpu)
+    return found
+
+
+@kept(version, WeightGradientConfiguration, DepthwiseWeightGradient, WideWeightGradient)
+def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration:
     from ..cost import depthwise
 
     return wide.gradient_cut(problem, gpu) or depthwise.choose(problem, gpu)
 
 
-@lru_cache(maxsize=4096)
 def sweeps(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Cuts:
-    """`wide.cuts`."""
-    return wide.sweeps(problem, what, _way(problem, what, gpu, fused)) if wide.takes(problem, gpu) else ()
+    """The sweeps of a pass over wide groups, each with its cut; none where other kernels compute it."""
+    if not wide.takes(problem, gpu):
+        return ()
+    return _dealt(problem, what, tuned.way(problem, what, gpu, fused) or _way(problem, what, gpu, fused))
+
+
+@lru_cache(maxsize=4096)
+def _dealt(problem: ConvolutionProblem, what: wide.Walked, way: wide.Way | None) -> wide.Cuts:
+    return wide.sweeps(problem, what, way)
 
 
 @kept(version, WideConfiguration)

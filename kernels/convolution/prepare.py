@@ -93,16 +93,19 @@ def forward_steps(
     w: DeviceArray,
     out: DeviceArray,
     fused: Fused,
-    configuration: ForwardConfiguration | None,
+    configuration: ForwardConfiguration | wide.Way | None,
 ) -> Steps:
-    """The forward pass, its operands checked."""
+    """The forward pass, its operands checked; as is chosen for it, where no configuration or way is given."""
     where, shape = "conv2d", problem.output_shape
     pointers = checked(problem, x, w, fused, where)
     like(x, out, "out", where, shape, x.dtype)
     apart(out, "out", where, ("x", x), ("w", w))
     source, target = view(x, "x", where), view(out, "out", where)
     added = view(fused.residual, "residual", where) if fused.residual else None
-    if configuration is None and (cuts := wide_cuts(problem, "forward", x.device, fused, source, target, added)):
+    cuts, configuration = _told(problem, "forward", configuration)
+    if configuration is None and not cuts:
+        cuts = wide_cuts(problem, "forward", x.device, fused, source, target, added)
+    if cuts:
         return Steps(by_warpgroups(cuts, source, target, added, pointers, x.device, fused.flags))
     rows, walk = Rows(0, problem.p), forward_walk.walk(problem)
     cut, read = configuration or chosen(walk.problem, "forward", x.device), walk.read(source)
@@ -121,16 +124,19 @@ def input_gradient_steps(
     dy: DeviceArray,
     w: DeviceArray,
     out: DeviceArray,
-    configuration: ForwardConfiguration | None,
+    configuration: ForwardConfiguration | wide.Way | None,
 ) -> Steps:
-    """The input gradient, its operands checked."""
+    """The input gradient, its operands checked; likewise."""
     where = "conv2d_input_gradient"
     like(dy, dy, "dy", where, problem.output_shape, problem.dtype)
     like(dy, out, "out", where, problem.input_shape, problem.dtype)
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
-    if configuration is None and (cuts := wide_cuts(problem, "input_gradient", dy.device, NOTHING, source, target)):
+    cuts, configuration = _told(problem, "input_gradient", configuration)
+    if configuration is None and not cuts:
+        cuts = wide_cuts(problem, "input_gradient", dy.device, NOTHING, source, target)
+    if cuts:
         return Steps(by_warpgroups(cuts, source, target, None, pointers, dy.device, {}))
     walked, taps = input_gradient.walk(problem).problem, input_gradient.walk(problem).taps
     cut = configuration or chosen(walked, "input_gradient", dy.device)
@@ -279,6 +285,15 @@ def by_warpgroups(
         shared = uncrowded(sweep.shared, cut.blocks, blocks, properties(device))
         made.append(kernel.prepare(blocks, sweep.threads, arguments, shared, programmatic=True))
     return tuple(made)
+
+
+def _told(
+    problem: ConvolutionProblem, what: wide.Walked, given: ForwardConfiguration | wide.Way | None
+) -> tuple[wide.Cuts, ForwardConfiguration | None]:
+    """The sweeps of a way that is given, or the configuration that is."""
+    if isinstance(given, tuple):
+        return wide.sweeps(problem, what, given), None
+    return (), given
 
 
 def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:

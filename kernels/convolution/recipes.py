@@ -49,17 +49,24 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
 
     `flags` say what is fused into a forward pass: scale, bias, residual (bool), activation (name).
     """
-    if what == "weight_gradient":
-        return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
+    if what == "weight_gradient":
+        return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu))
     given = dict(flags or {})
     if found := choices.sweeps(problem, what, gpu, any(given.values())):
         return [wide.recipe(part, cut, given) for part, cut in found]
-    walked = walk(problem, what)
-    if what == "input_gradient":
-        given = {"transposed": True}
-    cut = choices.cut(walked.problem, what, gpu)
+    cut = choices.cut(walk(problem, what).problem, what, gpu)
     if cut is None:
-        return [direct_recipe(problem, given)]
+        return [direct_recipe(problem, {"transposed": True} if what == "input_gradient" else given)]
+    return recipes_of(problem, what, cut, given)
+
+
+def recipes_of(problem: ConvolutionProblem, what: Pass, cut: Any, flags: Mapping[str, Any]) -> list[Recipe]:
+    """The same with a cut that is given: a configuration, or a way (`wide.Way`)."""
+    if what == "weight_gradient":
+        return weight_gradient_recipes(problem, cut)
+    if isinstance(cut, tuple):
+        return [wide.recipe(part, own, flags) for part, own in wide.sweeps(problem, what, cut)]
+    walked, given = walk(problem, what), {"transposed": True} if what == "input_gradient" else flags
     return [forward_recipe(walked.problem, cut, {**given, "taps": walked.taps})]

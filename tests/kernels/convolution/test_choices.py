@@ -31,7 +31,7 @@ LAYERS = {
     "a channel multiplier": replace(SQUARE, groups=48, channels_out=768),
     "no octets": replace(SQUARE, c=36, groups=3),
 }
-KEPT = (choices.cut, choices.gradient_cut, choices._way, choices.left_to_cudnn)
+KEPT = (choices._cut, choices._gradient_cut, choices._way, choices.left_to_cudnn)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices_on_disk: Non
 def _forget() -> None:
     """As another process would begin."""
     cache.at.cache_clear()
-    for remembered in (*KEPT, choices.sweeps, choices.version):
+    for remembered in (*KEPT, choices._dealt, choices.version):
         remembered.cache_clear()  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,92 @@
+"""The cuts of a pass that are worth timing, whichever kernel computes it: the one that is chosen without timing first.
+
+They differ in more than how many rows are under way, and are in the order in which they are guessed to be fast; of two
+kernels that compute the same, by turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, zip_longest
+from operator import itemgetter
+from typing import Any
+
+from ..convolution import choices, paired_candidates, wide, wide_candidates, wide_gradient_candidates
+from ..convolution.depthwise_weight_gradient_configuration import computed, configurations
+from ..convolution.problem import ConvolutionProblem
+from ..convolution.recipes import walk
+from ..convolution.wide_sweep import ways
+from . import depthwise, model
+from .gpu import Gpu
+from .model import Pass
+
+
+def contenders(problem: ConvolutionProblem, what: Pass, gpu: Gpu, most: int, fused: bool = False) -> list[Any]:
+    """At most so many cuts: configurations, or of wide forward passes and input gradients ways (`wide.Way`).
+
+    Empty where only the plain kernel computes the pass. `fused`: something follows the sums.
+    """
+    if what == "weight_gradient":
+        found = _gradients(problem, gpu)
+    elif wide.takes(problem, gpu):
+        found = _ways(problem, what, gpu, fused)
+    else:
+        found = _walked(walk(problem, what).problem, what, gpu)
+    return list(islice(_unlike(cut for cut in found if cut is not None), most))
+
+
+def _unlike(cuts: Iterable[Any]) -> Iterator[Any]:
+    """Those that differ from all before in more than the rows that are under way."""
+    seen = set()
+    for cut in cuts:
+        if (key := _structure(cut)) not in seen:
+            seen.add(key)
+            yield cut
+
+
+def _structure(cut: Any) -> Any:
+    if isinstance(cut, tuple):
+        return cut[0], *(replace(part, stages=0) for part in cut[1])
+    return replace(cut, stages=0)
+
+
+def _by_turns(*lists: Sequence[Any]) -> Iterator[Any]:
+    return (cut for row in zip_longest(*lists) for cut in row)
+
+
+def _gradients(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[Any]:
+    yield choices.gradient_cut(problem, gpu)
+    if wide.takes(problem, gpu):
+        yield from wide_gradient_candidates.configurations(problem, gpu)
+        return
+    usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct]
+    own = configurations(problem, gpu) if computed(problem) else []
+    yield from _by_turns(usual, sorted(own, key=lambda cut: (depthwise.counted_s(problem, cut, gpu), repr(cut))))
+
+
+def _walked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Iterator[Any]:
+    yield choices.cut(problem, what, gpu)
+    yield from _by_turns(_ranked(problem, what, gpu), paired_candidates.configurations(problem, gpu))
+
+
+def _ranked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> list[Any]:
+    """Cuts of the kernels of whole octets, by the time that the model predicts."""
+    options = model.candidates(problem, what, gpu)
+    seconds = model.predict_s(problem, what, options, gpu) if options else ()
+    return [option for _, option in sorted(zip(seconds, options, strict=True), key=itemgetter(0))]
+
+
+def _ways(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> Iterator[wide.Way]:
+    """Each way with its sweeps' fastest guesses, its second ones, and so on: the ways by turns."""
+    found = choices.sweeps(problem, what, gpu, fused)
+    numbers = {parts: number for number, parts in enumerate(ways(problem, what))}
+    if found:
+        yield numbers[tuple(part for part, _ in found)], tuple(cut for _, cut in found)
+    lists = []
+    for parts, number in numbers.items():
+        options = [wide_candidates.configurations(part.sweep, gpu, fused) for part in parts]
+        if all(options):
+            rows = range(max(map(len, options)))
+            lists.append([(number, tuple(cuts[min(row, len(cuts) - 1)] for cuts in options)) for row in rows])
+    yield from _by_turns(*lists)

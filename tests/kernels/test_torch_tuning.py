@@ -1,0 +1,403 @@
+"""Tuning where there is no GPU: torch on the CPU stands in for the kernels, and a table for the clock.
+
+On a GPU: gpu/test_torch.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tapestry.kernels import conv2d as arrays
+from tapestry.kernels import torch as tk
+from tapestry.kernels import torch_calls, torch_library, torch_tuning
+from tapestry.kernels.convolution import choices, prepare, tuned, wide
+from tapestry.kernels.convolution.configuration import ForwardConfiguration
+from tapestry.kernels.convolution.configuration import legal as forward_legal
+from tapestry.kernels.convolution.depthwise_weight_gradient_configuration import DepthwiseWeightGradient
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES, Pass, recipes, recipes_of, walk
+from tapestry.kernels.convolution.wide_forward_configuration import WideCut
+from tapestry.kernels.convolution.wide_forward_configuration import legal as wide_legal
+from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut, WideWeightGradient
+from tapestry.kernels.convolution.wide_weight_gradient import legal as wide_gradient_legal
+from tapestry.kernels.cost.contenders import contenders
+from tapestry.kernels.cost.gpu import described_gpu, known_gpu
+from tapestry.kernels.errors import KernelError, LaunchError, WrongDevice, WrongValue
+from tapestry.kernels.runtime import cache
+from tapestry.kernels.runtime.device import DeviceProperties
+from tapestry.kernels.torch_geometry import Geometry
+
+H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
+GPU = described_gpu(H200)
+SQUARE = ConvolutionProblem(4, 14, 14, 96, 12, 3, 3, padding=(1, 1, 1, 1), dtype="bf16")
+KINDS = {
+    "width 8": SQUARE,
+    "strided": replace(SQUARE, stride=(2, 2)),
+    "depthwise 7 x 7": replace(SQUARE, n=64, groups=96, r=7, s=7, padding=(3, 3, 3, 3)),
+    "width 24": replace(SQUARE, groups=4),
+    "width 24, strided": replace(SQUARE, groups=4, stride=(2, 2)),
+    "width 3": replace(SQUARE, groups=32),
+}
+
+
+# -- what is worth timing ----------------------------------------------------------------------------------------------
+
+
+def is_legal(problem: ConvolutionProblem, what: Pass, cut: Any) -> bool:
+    shared = GPU.shared_per_block
+    if isinstance(cut, tuple):
+        return bool(cut[1]) and all(
+            wide_legal(WideCut(p.sweep, own), shared) for p, own in wide.sweeps(problem, what, cut)
+        )
+    if isinstance(cut, ForwardConfiguration):
+        return bool(forward_legal(walk(problem, what).problem, cut, shared))
+    if isinstance(cut, WideWeightGradient):
+        return wide_gradient_legal(WideGradientCut(problem, cut), shared)
+    return True
+
+
+@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_contenders_are_legal_unlike_and_begin_with_what_is_taken(kind: str, what: Pass) -> None:
+    problem = KINDS[kind]
+    found = contenders(problem, what, GPU, 8)
+    assert 3 <= len(found) <= 8
+    assert len(set(found)) == len(found)
+    assert all(is_legal(problem, what, cut) for cut in found)
+    assert recipes_of(problem, what, found[0], {}) == recipes(problem, what, GPU)
+    assert contenders(problem, what, GPU, 1) == found[:1]
+
+
+def test_contenders_of_depthwise_gradients_are_of_both_kernels() -> None:
+    found = contenders(KINDS["depthwise 7 x 7"], "weight_gradient", GPU, 6)
+    kinds = Counter(isinstance(cut, DepthwiseWeightGradient) for cut in found)
+    assert min(kinds[True], kinds[False]) >= 2
+
+
+def test_what_only_the_plain_kernel_computes_has_no_contenders() -> None:
+    assert contenders(replace(SQUARE, c=36, groups=3), "forward", GPU, 8) == []
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices_on_disk: None) -> Iterator[Path]:
+    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
+    another_process()
+    yield tmp_path
+    another_process()
+
+
+def another_process() -> None:
+    cache.at.cache_clear()
+    tuned.forget()
+    for remembered in (choices._cut, choices._gradient_cut, choices._way, choices.left_to_cudnn, choices._dealt):
+        remembered.cache_clear()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_fastest_is_what_is_chosen(kind: str, what: Pass, folder: Path) -> None:
+    problem = KINDS[kind]
+    first, *_, last = contenders(problem, what, GPU, 5)
+    before = recipes(problem, what, GPU)
+    tuned.keep(problem, what, GPU, False, last)
+    for _ in range(2):
+        assert recipes(problem, what, GPU) == recipes_of(problem, what, last, {}) != before
+        assert contenders(problem, what, GPU, 1) == [last]
+        another_process()
+    others = [replace(problem, n=problem.n + 1), replace(problem, dtype="f16")]
+    assert all(contenders(other, what, GPU, 1) != [last] or other == problem for other in others[:1])
+    assert recipes(problem, what, replace(GPU, name="another")) == before or not GPU.tuned
+    tuned.keep(problem, what, GPU, False, first)
+    assert recipes(problem, what, GPU) == before
+
+
+def test_ways_are_kept_apart_by_what_follows_the_sums(folder: Path) -> None:
+    problem = KINDS["width 24"]
+    last = contenders(problem, "forward", GPU, 5, fused=True)[-1]
+    before = choices.sweeps(problem, "forward", GPU, False)
+    tuned.keep(problem, "forward", GPU, True, last)
+    assert choices.sweeps(problem, "forward", GPU, False) == before
+    assert choices.sweeps(problem, "forward", GPU, True) == wide.sweeps(problem, "forward", last)
+
+
+def test_whoever_was_faster_computes_as_cudnn_is_set(folder: Path) -> None:
+    setting, other = torch_library.setting(), "cuDNN 1, benchmark"
+    guessed = choices.left_to_cudnn(SQUARE, "forward", GPU)
+    for theirs in (3.0, 5.0):
+        tuned.keep_times(SQUARE, "forward", GPU, setting, 4.0, theirs)
+        tuned.keep_times(SQUARE, "forward", GPU, other, 4.0, 8.0 - theirs)
+        for _ in range(2):
+            assert torch_calls.left_on(SQUARE, "forward", GPU) is (theirs < 4.0)
+            assert tuned.left(SQUARE, "forward", GPU, other) is (theirs > 4.0)
+            another_process()
+    assert torch_calls.left_on(SQUARE, "weight_gradient", GPU) == choices.left_to_cudnn(SQUARE, "weight_gradient", GPU)
+    with torch.backends.cudnn.flags(benchmark=not torch.backends.cudnn.benchmark):
+        assert torch_library.setting() != setting
+        assert torch_calls.left_on(SQUARE, "forward", GPU) is guessed
+
+
+def test_other_sources_of_kernels_find_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = contenders(SQUARE, "forward", GPU, 5)[-1]
+    tuned.keep(SQUARE, "forward", GPU, False, last)
+    another_process()
+    for shelf in (tuned._cuts, tuned._times):
+        monkeypatch.setattr(shelf, "_version", lambda: "another")
+    assert tuned.cut(walk(SQUARE, "forward").problem, "forward", GPU) is None
+
+
+@pytest.mark.parametrize("spoiled", [b"", b"TAPESTRY and no more"])
+def test_what_does_not_read_back_is_not_there(folder: Path, spoiled: bytes) -> None:
+    tuned.keep_times(SQUARE, "forward", GPU, "some", 4.0, 3.0)
+    another_process()
+    for path in folder.glob("*.kernel"):
+        path.write_bytes(spoiled)
+    assert tuned.left(SQUARE, "forward", GPU, "some") is None
+
+
+# -- timing ------------------------------------------------------------------------------------------------------------
+
+
+class Net(nn.Module):
+    def __init__(self, bias: bool = False) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 96, 3, 2, 1)
+        self.grouped = nn.Conv2d(96, 96, 3, padding=1, groups=12, bias=bias)
+        self.again = nn.Conv2d(96, 96, 3, padding=1, groups=12, bias=bias)
+        self.wide = nn.Conv2d(96, 96, 3, 2, 1, groups=4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.wide(self.again(self.grouped(self.stem(x))))
+        return out
+
+
+Time = Callable[[str, Pass, int], float]  # of a layer's width, a pass, and which cut (-1: cuDNN)
+
+
+class Bench:
+    """A GPU that is none: which cut is wrong or refused, and how long each takes."""
+
+    def __init__(self) -> None:
+        self.time: Time = lambda layer, what, number: 10.0 + number if number >= 0 else 20.0
+        self.wrong: set[int] = set()
+        self.refused: set[int] = set()
+        self.compiled: list[Any] = []
+
+
+@pytest.fixture
+def bench(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench()
+
+    class Operands:
+        def __init__(self, problem: ConvolutionProblem, what: Pass, biased: bool, device: int, gpu: Any) -> None:
+            self.problem, self.what, self.count = problem, what, 0
+            self.bias = torch.zeros(1) if biased else None
+            self.outs = [torch.zeros(64, dtype=torch.bfloat16)]
+            self.truth = torch.randn(64)
+
+        def _call(self, number: int) -> Any:
+            def call(_: int) -> Tensor:
+                self.outs[0].copy_(self.truth)
+                if number in made.wrong:
+                    self.outs[0][7] += 1.0 + number
+                return self.outs[0]
+
+            call.of = (str(self.problem.width), self.what, number)  # type: ignore[attr-defined]
+            return call
+
+        def by(self, cut: Any) -> Any:
+            number, self.count = self.count, self.count + 1
+            if number in made.refused:
+                raise LaunchError("too many registers", where="forward")
+            return self._call(number)
+
+        def by_cudnn(self) -> Any:
+            return self._call(-1)
+
+    class Clock:
+        def __init__(self, device: int) -> None:
+            pass
+
+        def us(self, call: Any) -> float:
+            return made.time(*call.of)
+
+    monkeypatch.setattr(torch_tuning, "_Operands", Operands)
+    monkeypatch.setattr(torch_tuning, "Clock", Clock)
+    monkeypatch.setattr(torch_tuning, "_device", lambda model, example: 0)
+    monkeypatch.setattr(torch_tuning, "properties", lambda device: H200)
+    monkeypatch.setattr(torch_tuning, "_compile", lambda options, *_: made.compiled.append(options))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    return made
+
+
+def rows_of(report: tk.Tuned) -> dict[tuple[str, Pass], tk.TunedPass]:
+    return {(row.names[0], row.what): row for row in report.passes}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_fastest_of_all_is_kept_and_said(bench: Bench, replaced: bool) -> None:
+    """Cut 2 is fastest forward, cuDNN at the weight gradient of width 24; layers are replaced before or after."""
+    fast = {("8", "forward", 2): 4.0, ("24", "weight_gradient", -1): 3.0}
+    bench.time = lambda *which: fast.get(which, 10.0 + which[2] if which[2] >= 0 else 20.0)
+    model, x = Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16()
+    if replaced:
+        tk.replace_convolutions(model)
+    report = tk.tune(model, x)
+    rows = rows_of(report)
+    assert set(rows) == {(name, what) for name in ("grouped", "wide") for what in PASSES}
+    assert rows["grouped", "forward"].names == ("grouped", "again")
+    assert (rows["grouped", "forward"].untuned, rows["grouped", "forward"].tuned) == (10.0, 4.0)
+    assert [key for key, row in rows.items() if row.left] == [("wide", "weight_gradient")]
+    problem, strided = rows["grouped", "forward"].problem, rows["wide", "forward"].problem
+    assert problem == replace(SQUARE, n=4)
+    another_process()
+    third = bench.compiled[0][problem, "forward", False][2]
+    assert recipes(problem, "forward", GPU) == recipes_of(problem, "forward", third, {})
+    for what in PASSES:
+        first = bench.compiled[0][strided, what, False][0]
+        assert recipes(strided, what, GPU) == recipes_of(strided, what, first, {})
+        assert torch_calls.left_on(strided, what, GPU) is (what == "weight_gradient")
+        assert not torch_calls.left_on(problem, what, GPU)
+    words = str(report)
+    assert "6 passes timed on NVIDIA H200 beside cuDNN" in words
+    assert "1 by another cut than was guessed, 1 left to cuDNN" in words
+    assert "grouped and 1 more" in words
+    if not replaced:
+        assert "weight gradient by cuDNN" in str(tk.replace_convolutions(model, x))
+
+
+def test_less_than_a_hundredth_changes_nothing(bench: Bench) -> None:
+    bench.time = lambda layer, what, number: 9.95 if number == 1 else 10.0
+    report = tk.tune(Net().bfloat16().eval(), torch.randn(4, 3, 28, 28).bfloat16())
+    assert {row.what for row in report.passes} == {"forward"}
+    assert all(row.untuned == row.tuned == 10.0 and not row.left for row in report.passes)
+    problem = report.passes[0].problem
+    tuned.forget()
+    assert (
+        tuned.cut(walk(problem, "forward").problem, "forward", GPU) == bench.compiled[0][problem, "forward", False][0]
+    )
+
+
+def test_cuts_that_give_other_numbers_or_none_are_not_taken(bench: Bench) -> None:
+    bench.wrong, bench.refused = {1}, {0, 3}
+    bench.time = lambda layer, what, number: 1.0 if number in (0, 1, 3) else 10.0 + number
+    report = tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16(), passes=("forward",), cuts=5)
+    for row in report.passes:
+        cuts = bench.compiled[0][row.problem, "forward", False]
+        assert row.refused == (cuts[0], cuts[1], cuts[3])
+        assert (row.untuned, row.tuned, row.cuts) == (12.0, 12.0, 5)
+        assert recipes(row.problem, "forward", GPU) == recipes_of(row.problem, "forward", cuts[2], {})
+    assert "3 cuts gave other numbers or none" in str(report)
+
+
+def test_what_most_give_is_right(bench: Bench) -> None:
+    """A cuDNN that is wrong, as it was seen to be, takes nothing away from five cuts that agree."""
+    bench.wrong = {-1, 2}
+    bench.time = lambda layer, what, number: 1.0 if number == 2 else 10.0 + number % 9
+    report = tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16(), passes=("forward",), cuts=6)
+    assert [(len(row.refused), row.tuned) for row in report.passes] == [(1, 10.0), (1, 10.0)]
+
+
+def test_where_no_cut_can_be_run_nothing_is_kept(bench: Bench) -> None:
+    bench.refused = set(range(9))
+    report = tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16())
+    assert report.passes == ()
+    assert "0 passes timed" in str(report)
+    assert tuned.left(SQUARE, "forward", GPU, torch_library.setting()) is None
+
+
+def test_layers_with_a_bias_have_forward_passes_of_their_own(bench: Bench) -> None:
+    model = Net(bias=True).bfloat16()
+    model.again = nn.Conv2d(96, 96, 3, padding=1, groups=12, bias=False).bfloat16()
+    report = tk.tune(model, torch.randn(4, 3, 28, 28).bfloat16())
+    named = Counter((row.names, row.what) for row in report.passes if row.problem.width == 8)
+    both = ("grouped", "again")
+    assert named == Counter(
+        [(("grouped",), "forward"), (("again",), "forward"), (both, "input_gradient"), (both, "weight_gradient")]
+    )
+
+
+def test_calls_are_planned_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[str] = []
+    monkeypatch.setattr(torch_calls, "_plans", {("a key",): "a plan"})
+    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda: forgotten.append("native"))
+    monkeypatch.setattr(arrays, "_prepared", {"a call": "launches"})
+    tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16())
+    assert (torch_calls._plans, arrays._prepared, forgotten) == ({}, {}, ["native"])
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    model, x = Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16()
+    with pytest.raises(WrongDevice, match="a model and an example on one GPU") as caught:
+        tk.tune(model, x)
+    assert (caught.value.came, 'x.to("cuda")' in str(caught.value)) == ("cpu", True)
+    with pytest.raises(WrongDevice, match="no tensor in the example"):
+        tk.tune(model, ())
+    assert issubclass(WrongDevice, KernelError)
+
+
+@pytest.mark.parametrize("wrong", [{"passes": ("backward",)}, {"cuts": 0}])
+def test_wrong_arguments_are_refused(bench: Bench, wrong: dict[str, Any]) -> None:
+    with pytest.raises(WrongValue, match="tune"):
+        tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16(), **wrong)
+    assert bench.compiled == []
+
+
+# -- the operands ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(PASSES), st.sampled_from(list(KINDS)), st.booleans())
+def test_cudnns_call_is_the_convolution_and_its_results_stay(what: Pass, kind: str, biased: bool) -> None:
+    """The stand-in for cuDNN on the CPU is torch, asked for the pass of exactly these operands."""
+    problem = replace(KINDS[kind], n=2, h=7, w=7)
+    operands = torch_tuning._Operands(problem, what, biased, torch.device("cpu"), replace(GPU, l2_bytes=1))  # type: ignore[arg-type]
+    geometry = Geometry(problem.stride, problem.padding, problem.dilation, problem.groups)
+    first, second, out = operands._at(1)
+    function = {
+        "forward": lambda: torch_library.forward(first, second, operands.bias, *geometry),
+        "input_gradient": lambda: torch_library.input_gradient(first, second, operands.shape, *geometry),
+        "weight_gradient": lambda: torch_library.weight_gradient(first, second, operands.shape, *geometry),
+    }[what]
+    expected = function()
+    assert (out.shape, out.dtype, out.stride()) == (expected.shape, expected.dtype, expected.stride())
+    torch.testing.assert_close(operands.by_cudnn()(1), expected)
+
+
+@pytest.mark.parametrize("what", PASSES)
+def test_our_call_is_of_the_operands_and_the_cut(what: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = KINDS["width 24"]
+    operands = torch_tuning._Operands(problem, what, False, torch.device("cpu"), GPU)  # type: ignore[arg-type]
+    asked: list[tuple[Any, ...]] = []
+
+    def note(*given: Any) -> Any:
+        asked.append(given)
+        return prepare.Steps(())
+
+    for name in PASSES:
+        monkeypatch.setattr(prepare, f"{name}_steps", note)
+    monkeypatch.setattr(torch_tuning, "described", lambda tensor, name: tensor)
+    cut = contenders(problem, what, GPU, 3)[2]
+    operands.by(cut)
+    assert len(asked) == len(operands.firsts) >= 2
+    for i, (of, *operands_given) in enumerate(asked):
+        assert (of, operands_given[-1]) == (problem, cut)
+        assert all(one is other for one, other in zip(operands_given[:3], operands._at(i), strict=True))
+
+
+def test_known_gpu_and_the_one_that_is_here_are_asked_alike() -> None:
+    """`warm_up` and `replace_convolutions` ask for a named GPU, calls for the one that they run on."""
+    assert known_gpu("H200") == replace(GPU, l2_bytes=known_gpu("H200").l2_bytes)  # type: ignore[union-attr]
