@@ -93,4 +93,4 @@ def launches(
     if cut.together:
         return (Launch(grid, (threads,), (*maps, out, work), shared, (1, cut.splits), residents=1),)
     first = Launch(grid, (threads,), (*maps, workspace, work), shared, residents=1)
-    return first, fold_quadruples.launch(problem, cut.splits, workspace, out)
+    return first, fold_quadruples.launch(problem.weight_elements // 4, cut.splits, workspace, out)

@@ -50,10 +50,12 @@ struct Lines {
 struct Stretch {
     int number, whole, part, begin, end;    // which of them; what of the channels
 
-    __device__ explicit Stretch(const Lines& lines) {
-        const int line = lines.channel_blocks.quotient(blockIdx.x);
-        const int block = lines.channel_blocks.remainder(blockIdx.x, line);
-        number = line + blockIdx.y;    // one of the two is zero: stretches that are a cluster lie along y
+    __device__ explicit Stretch(const Lines& lines) : Stretch(lines, blockIdx.x, blockIdx.y) {}
+    // That of a block of the grid. Stretches that are a cluster lie along y: of their number one part is zero.
+    __device__ Stretch(const Lines& lines, int x, int y) {
+        const int line = lines.channel_blocks.quotient(x);
+        const int block = lines.channel_blocks.remainder(x, line);
+        number = line + y;
         whole = lines.parts.quotient(block);
         part = lines.parts.remainder(block, whole);
         begin = number * lines.stretch + min(number, lines.longer);

@@ -8,7 +8,8 @@
 // the sums of eight octets of (filter column, channels of x) with 8 * WRITTEN channels of dy, for all rows of the filter:
 // a row of x, loaded transposed, is multiplied with each of the rows of dy that meet it, which stay in their ring until the
 // last one has. Octets that are left over may be gathered: those of all rows of the filter side by side, multiplied with a row of dy
-// when the last row of x that meets it is there. Every stretch leaves its sums as f32 in the order of dw; a second launch adds them in a fixed order. A
+// when the last row of x that meets it is there. Where there are several stretches, each leaves its sums APART, in f32 and as lanes have
+// them; a second launch adds them in a fixed order, and puts them where they belong (wide_fold.cu). A
 // single one leaves dw itself, rounded unless f32 is wanted (`Left` is what is left). So do RANKS stretches that are a cluster
 // of blocks: they add their sums through each other's shared memory, where the rings have been.
 //
@@ -21,7 +22,10 @@ constexpr int LINE_CHANNELS = LINE / 2;                                      // 
 constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
 constexpr int PLANE_BYTES = POSITIONS * LINE, DY_PITCH = (PLANES * PLANE_BYTES + 1023) / 1024 * 1024;
 constexpr int DY_BYTES = PLANES * POSITIONS * BROUGHT_CHANNELS * 2;           // that boxes bring
-constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + DY_PITCH;
+// Zeros in the place of a row of dy that does not exist: of the positions that are multiplied at once, where those have one line each.
+constexpr bool FEW_ZEROS = PLANES == 1;
+constexpr int ZERO_PITCH = FEW_ZEROS ? (16 * LINE + 1023) / 1024 * 1024 : DY_PITCH;
+constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + ZERO_PITCH;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
 constexpr int WHOLE = OCTETS / 8 * 8, LEFT_OVER = OCTETS % 8;                // octets of whole tiles, and those of a tile in part
 constexpr int MOST_GATHERED = GATHERED > 0 ? GATHERED : 1;
@@ -52,7 +56,8 @@ struct Work : Lines {
 struct Share : Stretch {
     int group, x_octet;    // the first of the group's
 
-    __device__ explicit Share(const Work& work) : Stretch(work) {
+    __device__ explicit Share(const Work& work) : Share(work, blockIdx.x, blockIdx.y) {}
+    __device__ Share(const Work& work, int x, int y) : Stretch(work, x, y) {
         x_octet = whole % work.x_parts * READ;
         group = whole / work.x_parts * GROUPS;
     }
@@ -106,33 +111,19 @@ constexpr int ALIKE = alike(), FURTHER = IMAGES == 1 ? 16 * STRIDE_X : ALIKE * 1
 __device__ __forceinline__ void put(float* to, float sum) { *to = sum; }
 __device__ __forceinline__ void put(unsigned short* to, float sum) { *to = narrow<Half>(sum); }
 
-struct Worker {
-    const Barriers& barriers;
-    unsigned shared, own;         // the rings; bytes to this warpgroup's channels of dy in a row of them
-    unsigned place[ALIKE];        // this lane's matrix row in a row of x
-    int lane, number;             // this warp's among those of the group
-    bool gathers;                 // whether this warpgroup has the octets that are left over
-    unsigned x_rows = 0, dy_rows = 0;    // that came in the runs before this one
-    Ring<X_STAGES> ring;
-    float sums[R][SUMS] = {};
+// What the sums of a warp of a block are of.
+struct Role {
+    int group, number;    // which of the block's groups; this warp's number among those of the group
+    bool gathers;         // whether its warpgroup has the octets that are left over
 
-    __device__ Worker(const Barriers& barriers, const Share& share, unsigned shared, int warp)
-        : barriers(barriers), shared(shared) {
-        const int group = warp / WARPS_A_GROUP / TILES, tile = warp / WARPS_A_GROUP % TILES;
-        lane = threadIdx.x % WARP;
+    __device__ explicit Role(int warp) {
+        const int tile = warp / WARPS_A_GROUP % TILES;
+        group = warp / WARPS_A_GROUP / TILES;
         number = tile * WARPS_A_GROUP + warp % WARPS_A_GROUP;
         gathers = GATHERED > 0 && tile == TILES - 1;
-        own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
-        const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, crossed(lane / 8 % 2)).octet));
-#pragma unroll
-        for (int step = 0; step < ALIKE; ++step) {
-            const int position = step * 16 + lane / 16 * 8 + lane % 8;
-            const int image = IMAGES == 1 ? 0 : position / MET_COLUMNS;
-            place[step] = from + (image * COLUMNS + (position - image * MET_COLUMNS) * STRIDE_X) * PITCH;
-        }
     }
 
-    // What the sums of a product are of, of either half of this warp's rows of it: a row of the filter, an octet under it.
+    // Of a product, of either half of this warp's rows of it: a row of the filter, an octet under it.
     struct Part {
         int row, octet;
         bool there;
@@ -146,6 +137,55 @@ struct Worker {
         const int place = (product * WARPS_A_GROUP + number % WARPS_A_GROUP) * 2 + half, row = min(place / side_by_side, R - 1);
         return {row, WHOLE + place % side_by_side, product < GATHERED && place < R * LEFT_OVER};
     }
+
+    // Puts what a lane has of a fragment of a block's sums, an octet of dy of a product, where it belongs in a gradient.
+    template <class To>
+    __device__ __forceinline__ void put_fragment(const Work& work, const Share& share, int lane, int fragment, const float (&sums)[4],
+                                                 To* dw) const {
+        const int written = min(WRITTEN, work.written - share.part * WRITTEN) * 8, own = share.group + group;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Part mine = part(fragment / WRITTEN, half);
+            const int s = mine.octet / READ, octet = share.x_octet + mine.octet % READ, c = (own * GROUP_READ + octet) * 8 + lane / 4;
+            if (!mine.there || octet >= GROUP_READ) continue;
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int column = fragment % WRITTEN * 8 + lane % 4 * 2 + i;
+                const int k = (own * work.written + share.part * WRITTEN) * 8 + column;
+                if (column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
+                put(dw + (((long long)k * R + mine.row) * S + s) * WIDTH + c % WIDTH, sums[half * 2 + i]);
+            }
+        }
+    }
+};
+
+// Where the first lane of a warp leaves a fragment APART, of as many stretches as follow one another.
+__device__ __forceinline__ long long fragment_place(int channel_block, int fragment, int warp) {
+    return ((long long)(channel_block * FRAGMENTS + fragment) * COMPUTE_WARPS + warp) * WARP;
+}
+
+struct Worker : Role {
+    const Barriers& barriers;
+    unsigned shared, own;         // the rings; bytes to this warpgroup's channels of dy in a row of them
+    unsigned place[ALIKE];        // this lane's matrix row in a row of x
+    int lane;
+    unsigned x_rows = 0, dy_rows = 0;    // that came in the runs before this one
+    Ring<X_STAGES> ring;
+    float sums[R][SUMS] = {};
+
+    __device__ Worker(const Barriers& barriers, const Share& share, unsigned shared, int warp)
+        : Role(warp), barriers(barriers), shared(shared) {
+        lane = threadIdx.x % WARP;
+        own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
+        const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, crossed(lane / 8 % 2)).octet));
+#pragma unroll
+        for (int step = 0; step < ALIKE; ++step) {
+            const int position = step * 16 + lane / 16 * 8 + lane % 8;
+            const int image = IMAGES == 1 ? 0 : position / MET_COLUMNS;
+            place[step] = from + (image * COLUMNS + (position - image * MET_COLUMNS) * STRIDE_X) * PITCH;
+        }
+    }
+
     // Of a group's octet under a filter row: where it lies at a position.
     __device__ __forceinline__ static unsigned octet_place(int octet) {
         return octet / READ * DILATION_X * PITCH + octet % READ * 16;
@@ -158,8 +198,9 @@ struct Worker {
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
+    // With rows of dy, of which each is so many sixteens of bytes from one step to the next.
     template <int PHASE, int FIRST>
-    __device__ __forceinline__ void multiply(const unsigned long long (&dy)[R], unsigned row) {
+    __device__ __forceinline__ void multiply(const unsigned long long (&dy)[R], const unsigned (&step)[R], unsigned row) {
         unsigned read[BATCH][4];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i)
@@ -170,11 +211,11 @@ struct Worker {
 #pragma unroll
             for (int r = 0; r < R; ++r)
                 if (FIRST + i < STEPS && meets(PHASE, r))
-                    multiply_group<Half, Lies::turned>(sums[r], read[i], further(dy[r], (FIRST + i) * 16 * LINE), false);
+                    multiply_group<Half, Lies::turned>(sums[r], read[i], dy[r] + (FIRST + i) * step[r], false);
         commit_products();
         if constexpr (FIRST + BATCH < STEPS) {
             if constexpr (FIRST > 0) wait_products<1>();
-            multiply<PHASE, FIRST + BATCH>(dy, row);
+            multiply<PHASE, FIRST + BATCH>(dy, step, row);
         }
     }
 
@@ -186,15 +227,17 @@ struct Worker {
         }
         if (meets_any(PHASE) && t >= run.begin && t < run.end) {
             unsigned long long dy[R];
+            unsigned step[R];
 #pragma unroll
             for (int r = 0; r < R; ++r) {
                 const int p = (t - r * DILATION_Y) / STRIDE_Y;    // where they meet; of no use elsewhere
                 const bool there = t >= r * DILATION_Y && p < run.rows;
                 const unsigned from = there ? (dy_rows + p) % DY_STAGES * DY_PITCH : unsigned(ZERO_BASE);
                 dy[r] = right_operand<Lies::turned, LINE>(shared + from + own, PLANE_BYTES, 8 * LINE);
+                step[r] = there || !FEW_ZEROS ? LINE : 0;
             }
             barriers.x.full(ring.slot).wait(ring.parity);
-            multiply<PHASE, 0>(dy, shared + X_BASE + ring.slot * ROW_PITCH);
+            multiply<PHASE, 0>(dy, step, shared + X_BASE + ring.slot * ROW_PITCH);
             wait_products<0>();
 #pragma unroll
             for (int r = 0; r < R; ++r) pin(sums[r]);
@@ -315,23 +358,18 @@ struct Worker {
         }
     }
 
-    __device__ void leave(const Work& work, const Share& share, int warp, Left* partials) const {
-        const int group = share.group + warp / WARPS_A_GROUP / TILES;
-        const int written = min(WRITTEN, work.written - share.part * WRITTEN) * 8;
-        const int first = (group * work.written + share.part * WRITTEN) * 8;
-        if (group >= work.groups) return;
-        Left* own = partials + (RANKS > 1 ? 0 : share.number) * (long long)work.channels * (R * S * WIDTH);
+    __device__ void leave(const Work& work, const Share& share, int warp, Left* to) const {
+        if (share.group + group >= work.groups) return;
 #pragma unroll
-        for (int row = 0; row < 2 * R; ++row) {
-            const int product = row / 2, half = row % 2;
-            const Part mine = part(product, half);
-            const int s = mine.octet / READ, of_group = share.x_octet + mine.octet % READ, c = (group * GROUP_READ + of_group) * 8 + lane / 4;
-            if (!mine.there || of_group >= GROUP_READ) continue;
-#pragma unroll
-            for (int i = 0; i < SUMS / 2; ++i) {
-                const int column = i / 2 * 8 + lane % 4 * 2 + i % 2, k = first + column;
-                if (!owns(product * WRITTEN + i / 2) || column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
-                put(own + (((long long)k * R + mine.row) * S + s) * WIDTH + c % WIDTH, sums[product][i / 2 * 4 + half * 2 + i % 2]);
+        for (int i = 0; i < FRAGMENTS; ++i) {
+            const float* mine = sums[i / WRITTEN] + i % WRITTEN * 4;
+            const float fragment[4] = {mine[0], mine[1], mine[2], mine[3]};
+            if constexpr (APART) {
+                const int blocks = work.channel_blocks.value, block = blockIdx.x - share.number * blocks;
+                float4* apart = reinterpret_cast<float4*>(to) + share.number * fragment_place(blocks, 0, 0) + fragment_place(block, i, warp);
+                if (part(i / WRITTEN, 0).there) apart[lane] = float4{fragment[0], fragment[1], fragment[2], fragment[3]};
+            } else if (owns(i)) {
+                put_fragment(work, share, lane, i, fragment, to);
             }
         }
     }
@@ -340,7 +378,7 @@ struct Worker {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
-    wide_weight_gradient(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, Left* partials,
+    wide_weight_gradient(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, Left* to,
                          const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
@@ -350,7 +388,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if constexpr (TRADES) take_registers<TAKEN_REGISTERS>();
         const Share share(work);
         const unsigned zeros[4] = {};
-        for (int at = threadIdx.x * 16; at < DY_PITCH; at += COMPUTE_THREADS * 16) store_octet(shared + ZERO_BASE + at, zeros);
+        for (int at = threadIdx.x * 16; at < ZERO_PITCH; at += COMPUTE_THREADS * 16) store_octet(shared + ZERO_BASE + at, zeros);
         fence_for_copy_engine();
         meet(READY, THREADS);
         Worker worker(barriers, share, shared, warp);
@@ -362,7 +400,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         let_next_kernel_start();
         if constexpr (RANKS > 1) worker.fold_cluster();
         wait_for_previous_kernel();
-        worker.leave(work, share, warp, partials);
+        worker.leave(work, share, warp, to);
         return;
     }
     if constexpr (TRADES) {

@@ -25,14 +25,13 @@ from .wide_rows import octets_apart, octets_brought, row_bytes, walked_map
 from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
-NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
+NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
 EVEN_ROOM = 8  # more where rows of which octets are gathered lie an even number of them apart
 STEP = 16  # positions that are multiplied at once
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
-SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
 FRAGMENT_BYTES = 16  # of the sums of a thread, that one block of a cluster adds
 
 
@@ -44,7 +43,8 @@ class WideWeightGradient:
     its channels of x. It takes `images` images x `columns` columns of one of `splits` stretches of rows; `stages` rows
     of x are under way; `blocks` blocks share a multiprocessor. Splits that are `clustered` add their sums in the launch
     that makes them; others leave theirs to a second one. Octets of filter columns and channels of x that are left over
-    of whole warpgroups may be `gathered`: those of all filter rows are multiplied side by side.
+    of whole warpgroups may be `gathered`: those of all filter rows are multiplied side by side. `spare` rows of dy
+    arrive while those before are multiplied with.
     """
 
     groups: int
@@ -57,6 +57,7 @@ class WideWeightGradient:
     splits: int
     clustered: bool = False
     gathered: bool = False
+    spare: int = 2
 
     @property
     def apart(self) -> bool:
@@ -182,14 +183,22 @@ class WideGradientCut(Warpgroups):
 
     @cached_property
     def dy_stages(self) -> int:
-        return self.open_rows + SPARE_ROWS
+        return self.open_rows + self.configuration.spare
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory: the rings and a row of zeros, later what a cluster exchanges; barriers."""
-        rows = (self.dy_stages + 1) * ceil(self.dy_bytes / 1024) * 1024
-        rows += self.configuration.stages * self.x_bytes
+        """Bytes of dynamic shared memory: the rings and zeros, later what a cluster exchanges; barriers.
+
+        Zeros of a step, where a position of dy has one line, else of a row.
+        """
+        rows = self.dy_stages * ceil(self.dy_bytes / 1024) * 1024 + self.configuration.stages * self.x_bytes
+        rows += ceil((STEP * self.line if self.planes == 1 else self.dy_bytes) / 1024) * 1024
         return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
+
+    @property
+    def quadruples(self) -> int:
+        """Places for sums, four each, of all channel blocks: of what is no octet of a group, too."""
+        return self.channel_blocks * self.problem.r * self.written * 32 * WARPS_A_GROUP * self.warpgroups
 
     @property
     def exchanged(self) -> int:
@@ -205,7 +214,7 @@ class WideGradientCut(Warpgroups):
         steps = self.positions // STEP * max(1, self.gathered)
         even = octets_apart(self.octets_met) % 2 == 0
         room = REGISTER_ROOM + EVEN_ROOM * (even and self.configuration.gathered)
-        return self.problem.r * (4 * self.written + 2) + 4 * min(steps, 2 * BATCH) + room
+        return self.problem.r * (4 * self.written + 3) + 4 * min(steps, 2 * BATCH) + room
 
     @property
     def channel_blocks(self) -> int:
@@ -257,7 +266,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
         "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
         "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
-        "RANKS": chosen.splits if chosen.clustered else 1,
+        "RANKS": chosen.splits if chosen.clustered else 1, "APART": chosen.apart,
         **cut.thread_numbers,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
@@ -269,13 +278,14 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     left = "float" if chosen.apart or partial else "unsigned short"
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; using Left = {left}; }}"
     instance = product(cut.written, problem.dtype, "turned")
-    texts = [kernel_text(name) for name in ("wide_rows.cu", fold_quadruples.TEXT, "wide_weight_gradient.cu")]
+    names = ("wide_rows.cu", "wide_weight_gradient.cu", *((fold_quadruples.TEXT, "wide_fold.cu") * chosen.apart))
+    texts = [kernel_text(name) for name in names]
     return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
     """Bytes of the sums of all splits, where a second launch adds them."""
-    return 4 * problem.weight_elements * chosen.splits if chosen.apart else 0
+    return 16 * WideGradientCut(problem, chosen).quadruples * chosen.splits if chosen.apart else 0
 
 
 def launches(
@@ -299,4 +309,6 @@ def launches(
     along_y = chosen.splits if chosen.clustered else 1
     grid, cluster = (cut.channel_blocks * (chosen.splits // along_y), along_y), (1, along_y)
     first = Launch(grid, (cut.threads,), made, cut.shared, cluster, residents=chosen.blocks)
-    return (first, fold_quadruples.launch(problem, chosen.splits, workspace, out)) if chosen.apart else (first,)
+    if not chosen.apart:
+        return (first,)
+    return first, fold_quadruples.launch(cut.quadruples, chosen.splits, workspace, out, work)

@@ -72,7 +72,8 @@ KINDS = [
 
 @functools.cache
 def library(problem: ConvolutionProblem, chosen: Cut, partial: bool) -> ctypes.CDLL:
-    return host_compiler.emulated(wide_weight_gradient.source(problem, chosen, partial), *NAMES)
+    names = NAMES if chosen.apart else NAMES[:1]
+    return host_compiler.emulated(wide_weight_gradient.source(problem, chosen, partial), *names)
 
 
 def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
@@ -136,7 +137,7 @@ def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, s
         emulated.use_maps(patch, wide_weight_gradient, wide_rows)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
-    names = ("wide_weight_gradient", "fold_quadruples_partial" if partial else "fold_quadruples_rounded")
+    names = (NAMES[0], NAMES[1 if partial else 2])
     for name, launch in zip(names[:1] if alone else names, made, strict=True):
         run, cluster = getattr(loaded, f"run_{name}"), (*launch.cluster, 1)[1]
         emulated.start(run, launch.grid, launch.block, launch.arguments, seed, cluster)
