@@ -8,7 +8,7 @@ __device__ void fold_fragment(const float4* apart, int stretches, int quadruples
     const int warp = blockIdx.x % COMPUTE_WARPS, fragment = blockIdx.x / COMPUTE_WARPS % FRAGMENTS;
     const Share share(work, blockIdx.x / COMPUTE_WARPS / FRAGMENTS, 0);
     const Role role(warp);
-    if (!role.part(fragment / WRITTEN, 0).there || share.group + role.group >= work.groups) return;
+    if (share.group + role.group >= work.groups || !role.wanted(share, fragment)) return;
     fold(apart, stretches, quadruples, [&](int at, const float4& sum) {
         const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
         role.put_fragment(work, share, at % WARP, fragment, sums, dw);

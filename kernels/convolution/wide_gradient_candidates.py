@@ -19,7 +19,9 @@ from .wide_rows import octets_brought
 from .wide_weight_gradient import BATCH, STEP, WideGradientCut, WideWeightGradient, legal
 
 MOST_WARPGROUPS = 4  # of a block: with more, their sums take too many registers
-RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
+RINGS = (60 << 10, 120 << 10)  # bytes of x asked for ahead in one multiprocessor
+DEEPEST = 8  # rows of x under way: more bring nothing
+SPARE, SPARE_OF_MANY, MANY = 2, 3, 5  # rows of dy under way, of filters of fewer rows and of so many
 IMAGES = (1, 2, 4, 8, 16, 32)  # of a block's row
 
 
@@ -55,10 +57,13 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
     for blocks in (1, 2, 3, 4):
         for count, parts, x_parts in _channels(problem):
             for (images, columns), ring, gathered in product(_positions(problem), RINGS, (False, True)):
-                cut = WideWeightGradient(count, parts, x_parts, images, columns, 2, blocks, 1, gathered=gathered)
+                spare = SPARE_OF_MANY if problem.r >= MANY else SPARE
+                cut = WideWeightGradient(
+                    count, parts, x_parts, images, columns, 2, blocks, 1, gathered=gathered, spare=spare
+                )
                 own = WideGradientCut(problem, cut)
                 least = own.span + 1 if gathered else 2
-                stages = max(least, min(12, ring // blocks // own.x_bytes))
+                stages = max(least, min(DEEPEST, ring // blocks // own.x_bytes))
                 found = WideGradientCut(problem, replace(cut, stages=stages))
                 most = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
                 splits, _ = evenest(found.work, problem.p, most, *_walked(problem))

@@ -22,8 +22,7 @@ constexpr int LINE_CHANNELS = LINE / 2;                                      // 
 constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
 constexpr int PLANE_BYTES = POSITIONS * LINE, DY_PITCH = (PLANES * PLANE_BYTES + 1023) / 1024 * 1024;
 constexpr int DY_BYTES = PLANES * POSITIONS * BROUGHT_CHANNELS * 2;           // that boxes bring
-// Zeros in the place of a row of dy that does not exist: of the positions that are multiplied at once, where those have one line each.
-constexpr bool FEW_ZEROS = PLANES == 1;
+// Zeros in the place of a row of dy that does not exist: where there is no room for a row of them, of the positions multiplied at once.
 constexpr int ZERO_PITCH = FEW_ZEROS ? (16 * LINE + 1023) / 1024 * 1024 : DY_PITCH;
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + ZERO_PITCH;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
@@ -136,6 +135,22 @@ struct Role {
         constexpr int side_by_side = LEFT_OVER > 0 ? LEFT_OVER : 1;
         const int place = (product * WARPS_A_GROUP + number % WARPS_A_GROUP) * 2 + half, row = min(place / side_by_side, R - 1);
         return {row, WHOLE + place % side_by_side, product < GATHERED && place < R * LEFT_OVER};
+    }
+
+    // Whether any sum of a fragment belongs to a gradient: its octets may be of different ones of groups that are taken together.
+    __device__ __forceinline__ bool wanted(const Share& share, int fragment) const {
+        bool found = false;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Part mine = part(fragment / WRITTEN, half);
+            if constexpr (WIDTH % 8 == 0 && WIDTH_WRITTEN % 8 == 0) {
+                found |= mine.there;
+            } else {
+                const int c = (share.x_octet + mine.octet % READ) * 8, k = (share.part * WRITTEN + fragment % WRITTEN) * 8;
+                found |= mine.there && c / WIDTH <= (k + 7) / WIDTH_WRITTEN && k / WIDTH_WRITTEN <= (c + 7) / WIDTH;
+            }
+        }
+        return found;
     }
 
     // Puts what a lane has of a fragment of a block's sums, an octet of dy of a product, where it belongs in a gradient.
@@ -367,7 +382,7 @@ struct Worker : Role {
             if constexpr (APART) {
                 const int blocks = work.channel_blocks.value, block = blockIdx.x - share.number * blocks;
                 float4* apart = reinterpret_cast<float4*>(to) + share.number * fragment_place(blocks, 0, 0) + fragment_place(block, i, warp);
-                if (part(i / WRITTEN, 0).there) apart[lane] = float4{fragment[0], fragment[1], fragment[2], fragment[3]};
+                if (wanted(share, i)) apart[lane] = float4{fragment[0], fragment[1], fragment[2], fragment[3]};
             } else if (owns(i)) {
                 put_fragment(work, share, lane, i, fragment, to);
             }

@@ -32,6 +32,7 @@ EVEN_ROOM = 8  # more where rows of which octets are gathered lie an even number
 STEP = 16  # positions that are multiplied at once
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
+ROOM = 228 << 10  # bytes of shared memory of a multiprocessor that has these instructions
 FRAGMENT_BYTES = 16  # of the sums of a thread, that one block of a cluster adds
 
 
@@ -186,13 +187,17 @@ class WideGradientCut(Warpgroups):
         return self.open_rows + self.configuration.spare
 
     @property
-    def shared(self) -> int:
-        """Bytes of dynamic shared memory: the rings and zeros, later what a cluster exchanges; barriers.
+    def few_zeros(self) -> bool:
+        """Whether zeros are those of a step alone: a row of them has no room. Each position has one line of dy then."""
+        return self.planes == 1 and self._shared(self.dy_bytes) + RESERVED_SHARED > ROOM // self.blocks
 
-        Zeros of a step, where a position of dy has one line, else of a row.
-        """
-        rows = self.dy_stages * ceil(self.dy_bytes / 1024) * 1024 + self.configuration.stages * self.x_bytes
-        rows += ceil((STEP * self.line if self.planes == 1 else self.dy_bytes) / 1024) * 1024
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: the rings and zeros, later what a cluster exchanges; barriers."""
+        return self._shared(STEP * self.line if self.few_zeros else self.dy_bytes)
+
+    def _shared(self, zeros: int) -> int:
+        rows = self.dy_stages * _whole(self.dy_bytes) + self.configuration.stages * self.x_bytes + _whole(zeros)
         return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
 
     @property
@@ -214,7 +219,7 @@ class WideGradientCut(Warpgroups):
         steps = self.positions // STEP * max(1, self.gathered)
         even = octets_apart(self.octets_met) % 2 == 0
         room = REGISTER_ROOM + EVEN_ROOM * (even and self.configuration.gathered)
-        return self.problem.r * (4 * self.written + 3) + 4 * min(steps, 2 * BATCH) + room
+        return self.problem.r * (4 * self.written + 2 + self.few_zeros) + 4 * min(steps, 2 * BATCH) + room
 
     @property
     def channel_blocks(self) -> int:
@@ -228,6 +233,11 @@ class WideGradientCut(Warpgroups):
     def work(self) -> int:
         """Rows of all images and column tiles."""
         return ceil(self.problem.n / self.configuration.images) * self.column_tiles * self.problem.p
+
+
+def _whole(size: int) -> int:
+    """Bytes of what begins where the swizzle does, and what follows it, too."""
+    return ceil(size / 1024) * 1024
 
 
 def legal(cut: WideGradientCut, shared: int) -> bool:
@@ -266,7 +276,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
         "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
         "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
-        "RANKS": chosen.splits if chosen.clustered else 1, "APART": chosen.apart,
+        "RANKS": chosen.splits if chosen.clustered else 1, "APART": chosen.apart, "FEW_ZEROS": cut.few_zeros,
         **cut.thread_numbers,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],

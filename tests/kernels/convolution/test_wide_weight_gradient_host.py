@@ -67,7 +67,16 @@ KINDS = [
     Kind(cut(24, images=2), 3, 3, width=24, stride=(1, 2)),
     Kind(cut(16, x_parts=3, gathered=6), 5, 3, width=24, dilation=(1, 2)),
     Kind(cut(48, x_parts=2, parts=2, gathered=5), 5, 5, width=16, width_out=24),
+    # No room for a row of zeros; octets of groups that are taken together, and are strangers to each other.
+    Kind(replace(cut(14, images=16, groups=2), stages=3, spare=1), 3, 3, width=24),
+    Kind(cut(16), 3, 3, width=5, dtype="bf16"),
 ]
+
+
+def test_zeros_are_few_where_there_is_no_room() -> None:
+    few = [WideGradientCut(kind.problem(1, 40, 40, kind.octets(), (0, 0, 0, 0)), kind.cut).few_zeros for kind in KINDS]
+    assert any(few)
+    assert not all(few)
 
 
 @functools.cache
