@@ -247,6 +247,8 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
     lines = [group * width * 2 % cut.line for group in range(chosen.groups)]
     return (
         cut.problem.octets
+        and chosen.splits <= max(1, cut.work)
+        and (not chosen.clustered or 1 < chosen.splits <= MOST_RANKS)
         and (chosen.groups == 1 or chosen.parts * chosen.x_parts == 1)
         and all(start == 0 or start + 2 * width <= cut.line for start in lines)
         and cut.written <= 32
@@ -255,8 +257,6 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, chosen.columns, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and (not chosen.gathered or cut.gathers)
         and cut.threads <= 1024
-        and chosen.splits <= max(1, cut.work)
-        and (not chosen.clustered or 1 < chosen.splits <= MOST_RANKS)
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
