@@ -127,6 +127,5 @@ def recipe(part: Part, cut: WideConfiguration, flags: Mapping[str, Any]) -> Reci
 def gradient_recipes(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> list[Recipe]:
     """The kernel that leaves sums for every split, and the one that adds them where the first does not."""
     source = wide_weight_gradient.source(problem, chosen, partial)
-    first, in_f32, rounded = wide_weight_gradient.NAMES
-    names = (first, in_f32 if partial else rounded) if chosen.apart else (first,)
+    names = wide_weight_gradient.names(problem, chosen, partial)
     return [Recipe(name, source, feature=FEATURE) for name in names]

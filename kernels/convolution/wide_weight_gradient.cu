@@ -8,8 +8,8 @@
 // the sums of eight octets of (filter column, channels of x) with 8 * WRITTEN channels of dy, for all rows of the filter:
 // a row of x, loaded transposed, is multiplied with each of the rows of dy that meet it, which stay in their ring until the
 // last one has. Octets that are left over may be gathered: those of all rows of the filter side by side, multiplied with a row of dy
-// when the last row of x that meets it is there. Where there are several stretches, each leaves its sums APART, in f32 and as lanes have
-// them; a second launch adds them in a fixed order, and puts them where they belong (wide_fold.cu). A
+// when the last row of x that meets it is there. Where there are several stretches, each leaves its sums in f32; a second launch
+// adds them in a fixed order. They lie in the order of dw, or AS_LANES have them: then that puts them where they belong (wide_fold.cu). A
 // single one leaves dw itself, rounded unless f32 is wanted (`Left` is what is left). So do RANKS stretches that are a cluster
 // of blocks: they add their sums through each other's shared memory, where the rings have been.
 //
@@ -137,44 +137,26 @@ struct Role {
         return {row, WHOLE + place % side_by_side, product < GATHERED && place < R * LEFT_OVER};
     }
 
-    // Whether any sum of a fragment belongs to a gradient: its octets may be of different ones of groups that are taken together.
-    __device__ __forceinline__ bool wanted(const Share& share, int fragment) const {
-        bool found = false;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const Part mine = part(fragment / WRITTEN, half);
-            if constexpr (WIDTH % 8 == 0 && WIDTH_WRITTEN % 8 == 0) {
-                found |= mine.there;
-            } else {
-                const int c = (share.x_octet + mine.octet % READ) * 8, k = (share.part * WRITTEN + fragment % WRITTEN) * 8;
-                found |= mine.there && c / WIDTH <= (k + 7) / WIDTH_WRITTEN && k / WIDTH_WRITTEN <= (c + 7) / WIDTH;
-            }
-        }
-        return found;
-    }
-
-    // Puts what a lane has of a fragment of a block's sums, an octet of dy of a product, where it belongs in a gradient.
-    template <class To>
-    __device__ __forceinline__ void put_fragment(const Work& work, const Share& share, int lane, int fragment, const float (&sums)[4],
-                                                 To* dw) const {
+    // Puts what a lane has of a product, COUNT octets of dy from one on, of either half of the rows, where it belongs in a gradient: of
+    // octets of which `owned` says that this block has all.
+    template <int COUNT, class Owned, class To>
+    __device__ __forceinline__ void put_octets(const Work& work, const Share& share, int lane, int product, int half, int from,
+                                               const float* sums, const Owned& owned, To* dw) const {
         const int written = min(WRITTEN, work.written - share.part * WRITTEN) * 8, own = share.group + group;
+        const int first = (own * work.written + share.part * WRITTEN) * 8;
+        const Part mine = part(product, half);
+        const int s = mine.octet / READ, octet = share.x_octet + mine.octet % READ, c = (own * GROUP_READ + octet) * 8 + lane / 4;
+        if (!mine.there || octet >= GROUP_READ) return;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const Part mine = part(fragment / WRITTEN, half);
-            const int s = mine.octet / READ, octet = share.x_octet + mine.octet % READ, c = (own * GROUP_READ + octet) * 8 + lane / 4;
-            if (!mine.there || octet >= GROUP_READ) continue;
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int column = fragment % WRITTEN * 8 + lane % 4 * 2 + i;
-                const int k = (own * work.written + share.part * WRITTEN) * 8 + column;
-                if (column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
-                put(dw + (((long long)k * R + mine.row) * S + s) * WIDTH + c % WIDTH, sums[half * 2 + i]);
-            }
+        for (int i = 0; i < 2 * COUNT; ++i) {
+            const int column = (from + i / 2) * 8 + lane % 4 * 2 + i % 2, k = first + column;
+            if (!owned(i / 2) || column >= written || k >= work.channels || c / WIDTH != k / WIDTH_WRITTEN) continue;
+            put(dw + (((long long)k * R + mine.row) * S + s) * WIDTH + c % WIDTH, sums[i / 2 * 4 + half * 2 + i % 2]);
         }
     }
 };
 
-// Where the first lane of a warp leaves a fragment APART, of as many stretches as follow one another.
+// Where the first lane of a warp leaves a fragment of a block's sums, an octet of dy of a product, AS_LANES have it.
 __device__ __forceinline__ long long fragment_place(int channel_block, int fragment, int warp) {
     return ((long long)(channel_block * FRAGMENTS + fragment) * COMPUTE_WARPS + warp) * WARP;
 }
@@ -375,17 +357,22 @@ struct Worker : Role {
 
     __device__ void leave(const Work& work, const Share& share, int warp, Left* to) const {
         if (share.group + group >= work.groups) return;
+        if constexpr (AS_LANES) {
+            const int blocks = work.channel_blocks.value, block = blockIdx.x - share.number * blocks;
+            float4* own = reinterpret_cast<float4*>(to) + share.number * fragment_place(blocks, 0, 0) + lane;
 #pragma unroll
-        for (int i = 0; i < FRAGMENTS; ++i) {
-            const float* mine = sums[i / WRITTEN] + i % WRITTEN * 4;
-            const float fragment[4] = {mine[0], mine[1], mine[2], mine[3]};
-            if constexpr (APART) {
-                const int blocks = work.channel_blocks.value, block = blockIdx.x - share.number * blocks;
-                float4* apart = reinterpret_cast<float4*>(to) + share.number * fragment_place(blocks, 0, 0) + fragment_place(block, i, warp);
-                if (wanted(share, i)) apart[lane] = float4{fragment[0], fragment[1], fragment[2], fragment[3]};
-            } else if (owns(i)) {
-                put_fragment(work, share, lane, i, fragment, to);
+            for (int i = 0; i < FRAGMENTS; ++i) {
+                const float* fragment = sums[i / WRITTEN] + i % WRITTEN * 4;
+                if (part(i / WRITTEN, 0).there)
+                    own[fragment_place(block, i, warp)] = float4{fragment[0], fragment[1], fragment[2], fragment[3]};
             }
+            return;
+        }
+        if (RANKS == 1) to += share.number * (long long)work.channels * (R * S * WIDTH);
+#pragma unroll
+        for (int row = 0; row < 2 * R; ++row) {
+            const int product = row / 2;
+            put_octets<WRITTEN>(work, share, lane, product, row % 2, 0, sums[product], [=](int octet) { return owns(product * WRITTEN + octet); }, to);
         }
     }
 };

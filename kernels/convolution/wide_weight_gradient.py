@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
+from ..cost.gpu import tuned_gpu
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from . import fold_quadruples
@@ -25,14 +26,14 @@ from .wide_rows import octets_apart, octets_brought, row_bytes, walked_map
 from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
-NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
+NAME = "wide_weight_gradient"
+FOLDS = ("wide_fold_partial", "wide_fold_rounded")  # of sums that lie as lanes have them
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
 EVEN_ROOM = 8  # more where rows of which octets are gathered lie an even number of them apart
 STEP = 16  # positions that are multiplied at once
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
-ROOM = 228 << 10  # bytes of shared memory of a multiprocessor that has these instructions
 FRAGMENT_BYTES = 16  # of the sums of a thread, that one block of a cluster adds
 
 
@@ -187,9 +188,15 @@ class WideGradientCut(Warpgroups):
         return self.open_rows + self.configuration.spare
 
     @property
+    def as_lanes(self) -> bool:
+        """Whether splits leave sums as lanes have them: most of groups that are taken together would be zeros."""
+        whole = self.problem.width % 8 == self.problem.width_out % 8 == 0
+        return self.configuration.apart and whole
+
+    @property
     def few_zeros(self) -> bool:
         """Whether zeros are those of a step alone: a row of them has no room. Each position has one line of dy then."""
-        return self.planes == 1 and self._shared(self.dy_bytes) + RESERVED_SHARED > ROOM // self.blocks
+        return self.planes == 1 and self._shared(self.dy_bytes) > _room(self.blocks)
 
     @property
     def shared(self) -> int:
@@ -202,7 +209,9 @@ class WideGradientCut(Warpgroups):
 
     @property
     def quadruples(self) -> int:
-        """Places for sums, four each, of all channel blocks: of what is no octet of a group, too."""
+        """Places for four sums each: where they lie as lanes have them, of what is no octet, too."""
+        if not self.as_lanes:
+            return self.problem.weight_elements // 4
         return self.channel_blocks * self.problem.r * self.written * 32 * WARPS_A_GROUP * self.warpgroups
 
     @property
@@ -233,6 +242,11 @@ class WideGradientCut(Warpgroups):
     def work(self) -> int:
         """Rows of all images and column tiles."""
         return ceil(self.problem.n / self.configuration.images) * self.column_tiles * self.problem.p
+
+
+def _room(blocks: int) -> int:
+    """Bytes of shared memory for each of so many blocks, on the GPU that the kernels were tuned on."""
+    return (tuned_gpu().shared_per_block + RESERVED_SHARED) // blocks - RESERVED_SHARED
 
 
 def _whole(size: int) -> int:
@@ -276,7 +290,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
         "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
         "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
-        "RANKS": chosen.splits if chosen.clustered else 1, "APART": chosen.apart, "FEW_ZEROS": cut.few_zeros,
+        "RANKS": chosen.splits if chosen.clustered else 1, "AS_LANES": cut.as_lanes, "FEW_ZEROS": cut.few_zeros,
         **cut.thread_numbers,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
@@ -288,7 +302,8 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     left = "float" if chosen.apart or partial else "unsigned short"
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; using Left = {left}; }}"
     instance = product(cut.written, problem.dtype, "turned")
-    names = ("wide_rows.cu", "wide_weight_gradient.cu", *((fold_quadruples.TEXT, "wide_fold.cu") * chosen.apart))
+    folds = (fold_quadruples.TEXT, *(("wide_fold.cu",) if cut.as_lanes else ())) if chosen.apart else ()
+    names = ("wide_rows.cu", "wide_weight_gradient.cu", *folds)
     texts = [kernel_text(name) for name in names]
     return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
@@ -296,6 +311,12 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
 def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
     """Bytes of the sums of all splits, where a second launch adds them."""
     return 16 * WideGradientCut(problem, chosen).quadruples * chosen.splits if chosen.apart else 0
+
+
+def names(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> tuple[str, ...]:
+    """The kernels of `launches`, in their order; of a `partial` gradient, in f32."""
+    folds = FOLDS if WideGradientCut(problem, chosen).as_lanes else fold_quadruples.NAMES
+    return (NAME, folds[0 if partial else 1]) if chosen.apart else (NAME,)
 
 
 def launches(
@@ -321,4 +342,5 @@ def launches(
     first = Launch(grid, (cut.threads,), made, cut.shared, cluster, residents=chosen.blocks)
     if not chosen.apart:
         return (first,)
-    return first, fold_quadruples.launch(cut.quadruples, chosen.splits, workspace, out, work)
+    further = (work,) if cut.as_lanes else ()
+    return first, fold_quadruples.launch(cut.quadruples, chosen.splits, workspace, out, *further)

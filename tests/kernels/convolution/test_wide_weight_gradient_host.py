@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tapestry.kernels.convolution import wide_rows, wide_weight_gradient
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.wide_weight_gradient import NAMES, WideGradientCut
+from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
 from tapestry.kernels.convolution.wide_weight_gradient import WideWeightGradient as Cut
 
 from .. import host_compiler
@@ -67,7 +67,7 @@ KINDS = [
     Kind(cut(24, images=2), 3, 3, width=24, stride=(1, 2)),
     Kind(cut(16, x_parts=3, gathered=6), 5, 3, width=24, dilation=(1, 2)),
     Kind(cut(48, x_parts=2, parts=2, gathered=5), 5, 5, width=16, width_out=24),
-    # No room for a row of zeros; octets of groups that are taken together, and are strangers to each other.
+    # No room for a row of zeros; sums in the order of the filter.
     Kind(replace(cut(14, images=16, groups=2), stages=3, spare=1), 3, 3, width=24),
     Kind(cut(16), 3, 3, width=5, dtype="bf16"),
 ]
@@ -81,8 +81,8 @@ def test_zeros_are_few_where_there_is_no_room() -> None:
 
 @functools.cache
 def library(problem: ConvolutionProblem, chosen: Cut, partial: bool) -> ctypes.CDLL:
-    names = NAMES if chosen.apart else NAMES[:1]
-    return host_compiler.emulated(wide_weight_gradient.source(problem, chosen, partial), *names)
+    names = {name for kind in (False, True) for name in wide_weight_gradient.names(problem, chosen, kind)}
+    return host_compiler.emulated(wide_weight_gradient.source(problem, chosen, partial), *sorted(names))
 
 
 def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
@@ -146,8 +146,7 @@ def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, s
         emulated.use_maps(patch, wide_weight_gradient, wide_rows)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
-    names = (NAMES[0], NAMES[1 if partial else 2])
-    for name, launch in zip(names[:1] if alone else names, made, strict=True):
+    for name, launch in zip(wide_weight_gradient.names(problem, chosen, partial), made, strict=True):
         run, cluster = getattr(loaded, f"run_{name}"), (*launch.cluster, 1)[1]
         emulated.start(run, launch.grid, launch.block, launch.arguments, seed, cluster)
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
