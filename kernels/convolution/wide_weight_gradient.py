@@ -15,13 +15,14 @@ from ..cost.gpu import tuned_gpu
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from . import fold_quadruples
-from .configuration import MAX_BOX, RESERVED_SHARED
+from .configuration import MAX_BOX
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import MOST_RANKS
 from .wide_forward import product
+from .wide_forward_configuration import fits
 from .wide_rows import octets_apart, octets_brought, row_bytes, walked_map
 from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
@@ -196,7 +197,7 @@ class WideGradientCut(Warpgroups):
     @property
     def few_zeros(self) -> bool:
         """Whether zeros are those of a step alone: a row of them has no room. Each position has one line of dy then."""
-        return self.planes == 1 and self._shared(self.dy_bytes) > _room(self.blocks)
+        return self.planes == 1 and not fits(self._shared(self.dy_bytes), self.blocks, tuned_gpu().shared_per_block)
 
     @property
     def shared(self) -> int:
@@ -244,11 +245,6 @@ class WideGradientCut(Warpgroups):
         return ceil(self.problem.n / self.configuration.images) * self.column_tiles * self.problem.p
 
 
-def _room(blocks: int) -> int:
-    """Bytes of shared memory for each of so many blocks, on the GPU that the kernels were tuned on."""
-    return (tuned_gpu().shared_per_block + RESERVED_SHARED) // blocks - RESERVED_SHARED
-
-
 def _whole(size: int) -> int:
     """Bytes of what begins where the swizzle does, and what follows it, too."""
     return ceil(size / 1024) * 1024
@@ -271,7 +267,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, chosen.columns, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and (not chosen.gathered or cut.gathers)
         and cut.threads <= 1024
-        and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
+        and fits(cut.shared, chosen.blocks, shared)
         and (not cut.trades or cut.registers <= cut.taken_registers)
     )
 
