@@ -129,16 +129,16 @@ def tune(
     options = {key: found for key in wanted if (found := contenders(*key[:2], gpu, cuts, key[2]))}
     _compile(options, device, jobs, progress)
     rows: list[TunedPass] = []
-    with torch.cuda.device(device), torch.no_grad():
-        clock = Clock(device)
-        for (problem, what, biased), found in options.items():
-            gradient = what != "forward"  # of layers with a bias and without
-            alike = [known for (of, other), known in kinds.items() if of == problem and (gradient or other is biased)]
-            names = tuple(name for known in alike for name in known)
-            rows += _timed(names, _Operands(problem, what, biased, device, gpu), found, gpu, clock)
-            torch.cuda.empty_cache()
-    torch_calls.forget()
-    conv2d.forget()
+    try:
+        with torch.cuda.device(device), torch.no_grad():
+            clock = Clock(device)
+            for (problem, what, biased), found in options.items():
+                names = _names(kinds, problem, None if what != "forward" else biased)
+                rows += _timed(names, _Operands(problem, what, biased, device, gpu), found, gpu, clock)
+                torch.cuda.empty_cache()
+    finally:  # whatever ended it early: what was kept by then holds
+        torch_calls.forget()
+        conv2d.forget()
     return Tuned(gpu.name, torch_library.setting(), tuple(rows))
 
 
@@ -163,6 +163,14 @@ def _kinds(model: nn.Module, example: Any) -> dict[tuple[ConvolutionProblem, boo
             if met.name not in names:
                 names.append(met.name)
     return found
+
+
+def _names(
+    kinds: dict[tuple[ConvolutionProblem, bool], list[str]], problem: ConvolutionProblem, biased: bool | None
+) -> tuple[str, ...]:
+    """The layers of a problem: those with a bias, those without, or (None) all."""
+    alike = (names for (of, with_bias), names in kinds.items() if of == problem and biased in (None, with_bias))
+    return tuple(name for names in alike for name in names)
 
 
 def _compile(options: dict[Any, list[Any]], device: int, jobs: int | None, progress: bool) -> None:
@@ -288,11 +296,12 @@ class _Operands:
         self.shape = shapes[result]
         moved = 2 * sum(torch.Size(shapes[name]).numel() for name in (first, second, result))
         count = max(2, min(CHAIN, int(ROTATED * gpu.l2_bytes / moved) + 1))
-        make = partial(_random, dtype=DTYPES[problem.dtype], device=device)
+        random = torch.Generator(torch.empty(0, device=device).device).manual_seed(0)  # not the model's numbers
+        make = partial(_random, random, DTYPES[problem.dtype])
         self.firsts = [make(shapes[first]) for _ in range(count)]
         self.seconds = [make(shapes[second]) for _ in range(count if second == "dy" else 1)]
-        self.outs = [torch.empty_like(make(self.shape)) for _ in range(count)]
-        self.bias = torch.randn(k, device=device) if biased else None
+        self.outs = [torch_library.empty(self.firsts[0], self.shape) for _ in range(count)]
+        self.bias = torch.randn(k, device=device, generator=random) if biased else None
         self._rooms: list[Tensor] = []
 
     def _at(self, i: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -336,5 +345,5 @@ class _Operands:
         return call
 
 
-def _random(shape: tuple[int, ...], dtype: torch.dtype, device: int) -> Tensor:
-    return dense(torch.randn(shape, device=device).to(dtype))
+def _random(random: torch.Generator, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    return dense(torch.randn(shape, device=random.device, generator=random).to(dtype))

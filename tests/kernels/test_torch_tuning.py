@@ -339,6 +339,28 @@ def test_calls_are_planned_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     assert (torch_calls._plans, arrays._prepared, forgotten) == ({}, {}, ["native"])
 
 
+def test_what_was_kept_before_an_error_holds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[str] = []
+    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda: forgotten.append("native"))
+
+    def out_of_memory(layer: str, what: Pass, number: int) -> float:
+        if (layer, what) == ("8", "weight_gradient"):
+            raise torch.OutOfMemoryError("no more of it")
+        return 10.0 if number >= 0 else 5.0
+
+    bench.time = out_of_memory
+    with pytest.raises(torch.OutOfMemoryError):
+        tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16())
+    assert forgotten == ["native"]
+    assert [torch_calls.left_on(SQUARE, what, GPU) for what in PASSES] == [True, True, False]
+
+
+def test_operands_are_not_of_the_models_random_numbers() -> None:
+    state = torch.get_rng_state()
+    torch_tuning._Operands(KINDS["width 24"], "forward", True, torch.device("cpu"), GPU)  # type: ignore[arg-type]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_what_cannot_be_tuned_is_refused() -> None:
     model, x = Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16()
     with pytest.raises(WrongDevice, match="a model and an example on one GPU") as caught:
