@@ -54,24 +54,26 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WideWeightGrad
 
 
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
+    spare = SPARE_OF_MANY if problem.r >= MANY else SPARE
     for blocks in (1, 2, 3, 4):
         for count, parts, x_parts in _channels(problem):
-            for (images, columns), ring, gathered in product(_positions(problem), RINGS, (False, True)):
-                spare = SPARE_OF_MANY if problem.r >= MANY else SPARE
-                cut = WideWeightGradient(
-                    count, parts, x_parts, images, columns, 2, blocks, 1, gathered=gathered, spare=spare
-                )
-                own = WideGradientCut(problem, cut)
-                least = own.span + 1 if gathered else 2
-                stages = max(least, min(DEEPEST, ring // blocks // own.x_bytes))
-                found = WideGradientCut(problem, replace(cut, stages=stages))
-                most = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
-                splits, _ = evenest(found.work, problem.p, most, *_walked(problem))
-                cut = replace(cut, stages=stages, splits=splits)
-                ranks = _ranks(found, min(most, MOST_RANKS), gpu)
-                for way in (cut, replace(cut, splits=ranks, clustered=True)):
-                    if legal(WideGradientCut(problem, way), gpu.shared_per_block):
-                        yield way
+            for (images, columns), gathered in product(_positions(problem), (False, True)):
+                shallow = WideWeightGradient(count, parts, x_parts, images, columns, 2, blocks, 1, spare=spare)
+                if gathered:
+                    span = WideGradientCut(problem, shallow).span
+                    shallow = replace(shallow, stages=span + 1, gathered=True)
+                least = WideGradientCut(problem, shallow)
+                if not legal(least, gpu.shared_per_block):
+                    continue  # nor is any with more rows, or in several splits
+                most = max(1, min(least.work, gpu.sms * blocks // least.channel_blocks))
+                splits, _ = evenest(least.work, problem.p, most, *_walked(problem))
+                ranks = _ranks(least, min(most, MOST_RANKS), gpu)
+                rings = (min(DEEPEST, ring // blocks // least.x_bytes) for ring in RINGS)
+                for stages in dict.fromkeys(max(shallow.stages, rows) for rows in rings):
+                    cut = replace(shallow, stages=stages, splits=splits)
+                    for way in (cut, replace(cut, splits=ranks, clustered=True)):
+                        if legal(WideGradientCut(problem, way), gpu.shared_per_block):
+                            yield way
 
 
 def _walked(problem: ConvolutionProblem) -> tuple[int, int]:
