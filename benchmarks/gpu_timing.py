@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tapestry.kernels.cost.gpu import tuned_gpu
+from tapestry.kernels.torch_timing import graph_us
 
 ROTATED_BYTES = 200e6  # several times the L2
 CALLS = 25
@@ -45,24 +46,7 @@ def chain_us(call: Callable[[int], Any], calls: int = CHAIN) -> float:
 
     No events between the kernels, and no gaps but those that the kernels need.
     """
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        for i in range(calls):  # whatever is prepared at the first call
-            call(i)
-        stream.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            for i in range(calls):
-                call(i)
-        graph.replay()
-        times = []
-        for _ in range(REPLAYS):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record(stream)
-            graph.replay()
-            end.record(stream)
-            stream.synchronize()
-            times.append(start.elapsed_time(end))
-    return 1e3 * statistics.median(times) / calls
+    return graph_us(call, calls, REPLAYS)
 
 
 def copy_bytes_per_s() -> float:

@@ -10,7 +10,6 @@ may begin while the one ahead ends, gain nothing by each other. Operands rotate 
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,8 +35,8 @@ from .torch_geometry import Geometry
 from .torch_layers import GroupedConv2d, unfit
 from .torch_models import convolutions
 from .torch_operands import dense
+from .torch_timing import graph_us
 
-_cuda: Any = torch.cuda  # what is not typed by torch
 Call = Callable[[int], Any]
 DTYPES = {name: dtype for dtype, name in torch_calls.DTYPES.items()}
 
@@ -196,7 +195,7 @@ class Clock:
 
     def __init__(self, device: int) -> None:
         self._other = torch.zeros(NEIGHBOUR_ELEMENTS, device=device)
-        self._alone = _graph_us(self._neighbour)
+        self._alone = graph_us(self._neighbour, CHAIN, REPLAYS)
 
     def us(self, call: Call) -> float:
         """Microseconds of a call."""
@@ -205,33 +204,10 @@ class Clock:
             call(i)
             self._neighbour(i)
 
-        return max(0.0, _graph_us(both) - self._alone)
+        return max(0.0, graph_us(both, CHAIN, REPLAYS) - self._alone)
 
     def _neighbour(self, _: int) -> None:
         self._other.add_(1.0)
-
-
-def _graph_us(call: Call) -> float:
-    """Microseconds of each of a chain of calls in a CUDA graph, the median of several replays."""
-    stream, graph = _cuda.Stream(), torch.cuda.CUDAGraph()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for i in range(CHAIN):  # whatever is prepared, or tried, at the first call
-            call(i)
-        stream.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            for i in range(CHAIN):
-                call(i)
-        graph.replay()
-        times: list[float] = []
-        for _ in range(REPLAYS):
-            start, end = (_cuda.Event(enable_timing=True) for _ in range(2))
-            start.record(stream)
-            graph.replay()
-            end.record(stream)
-            stream.synchronize()
-            times.append(start.elapsed_time(end))
-    return 1e3 * statistics.median(times) / CHAIN
 
 
 def _timed(

@@ -190,7 +190,7 @@ class WideGradientCut(Warpgroups):
 
     @property
     def as_lanes(self) -> bool:
-        """Whether splits leave sums as lanes have them: most of groups that are taken together would be zeros."""
+        """Whether splits leave sums as lanes have them: of groups that are taken together half and more are zeros."""
         whole = self.problem.width % 8 == self.problem.width_out % 8 == 0
         return self.configuration.apart and whole
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tapestry.kernels.runtime import kept
 
 from . import host_compiler
+from .processes import another_process
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,3 +28,12 @@ def _nothing_chosen_is_kept(request: pytest.FixtureRequest, monkeypatch: pytest.
 @pytest.fixture
 def choices_on_disk() -> None:
     """Of tests that set a directory of their own."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices_on_disk: None) -> Iterator[Path]:
+    """Where what is chosen, or timed, in a test is kept: there is nothing there yet."""
+    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
+    another_process()
+    yield tmp_path
+    another_process()

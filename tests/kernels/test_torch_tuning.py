@@ -6,7 +6,7 @@ On a GPU: gpu/test_torch.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,10 @@ from tapestry.kernels.convolution.wide_weight_gradient import legal as wide_grad
 from tapestry.kernels.cost.contenders import contenders
 from tapestry.kernels.cost.gpu import described_gpu, known_gpu
 from tapestry.kernels.errors import KernelError, LaunchError, WrongDevice, WrongValue
-from tapestry.kernels.runtime import cache
 from tapestry.kernels.runtime.device import DeviceProperties
 from tapestry.kernels.torch_geometry import Geometry
+
+from .processes import another_process
 
 H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
 GPU = described_gpu(H200)
@@ -89,21 +90,6 @@ def test_what_only_the_plain_kernel_computes_has_no_contenders() -> None:
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices_on_disk: None) -> Iterator[Path]:
-    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
-    another_process()
-    yield tmp_path
-    another_process()
-
-
-def another_process() -> None:
-    cache.at.cache_clear()
-    tuned.forget()
-    for remembered in (choices._cut, choices._gradient_cut, choices._way, choices.left_to_cudnn, choices._dealt):
-        remembered.cache_clear()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("what", PASSES)

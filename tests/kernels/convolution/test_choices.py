@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes, walk
 from tapestry.kernels.cost import cudnn, depthwise, model
 from tapestry.kernels.cost.gpu import known_gpu, tuned_gpu
-from tapestry.kernels.runtime import cache, kept
+from tapestry.kernels.runtime import kept
+
+from ..processes import another_process
 
 SQUARE = ConvolutionProblem(64, 14, 14, 384, 48, 3, 3, padding=(1, 1, 1, 1))
 LAYERS = {
@@ -31,23 +33,6 @@ LAYERS = {
     "a channel multiplier": replace(SQUARE, groups=48, channels_out=768),
     "no octets": replace(SQUARE, c=36, groups=3),
 }
-KEPT = (choices._cut, choices._gradient_cut, choices._way, choices.left_to_cudnn)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choices_on_disk: None) -> Iterator[Path]:
-    """Where choices of this test are kept."""
-    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
-    _forget()
-    yield tmp_path
-    _forget()
-
-
-def _forget() -> None:
-    """As another process would begin."""
-    cache.at.cache_clear()
-    for remembered in (*KEPT, choices._dealt, choices.version):
-        remembered.cache_clear()  # type: ignore[attr-defined]
 
 
 def _chosen(problem: ConvolutionProblem) -> dict[str, Any]:
@@ -81,7 +66,7 @@ def test_what_is_read_is_what_would_be_chosen(
 ) -> None:
     expected = _anew(problem)
     assert _chosen(problem) == expected
-    _forget()
+    another_process()
     for where, name in ((model, "choose"), (depthwise, "choose"), (wide, "way"), (wide, "gradient_cut")):
         monkeypatch.setattr(where, name, _refuse)
     monkeypatch.setattr(cudnn, "is_faster", _refuse)
@@ -132,10 +117,10 @@ def test_what_was_chosen_for_others_is_not_taken(
     otherwise: Callable[[pytest.MonkeyPatch], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = choices.cut(SQUARE, "forward", tuned_gpu())
-    _forget()
+    another_process()
     monkeypatch.setattr(model, "choose", lambda *given: "now")
     assert choices.cut(SQUARE, "forward", tuned_gpu()) == usual
-    _forget()
+    another_process()
     otherwise(monkeypatch)
 
 

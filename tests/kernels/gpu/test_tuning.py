@@ -18,14 +18,10 @@ from tapestry.kernels.convolution import tuned
 from tapestry.kernels.convolution.recipes import PASSES, walk
 from tapestry.kernels.cost.contenders import contenders
 from tapestry.kernels.cost.gpu import described_gpu
-from tapestry.kernels.runtime import cache
 from tapestry.kernels.runtime.device import properties
 from tapestry.kernels.torch_geometry import Geometry
 
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    pytest.mark.usefixtures("choices_on_disk"),
-]
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 SOURCE = """
 import torch
@@ -61,17 +57,10 @@ print(len(asked), all(one is not None for one in asked))
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
-    _another_process()
-    yield tmp_path
-    _another_process()
-
-
-def _another_process() -> None:
-    cache.at.cache_clear()
-    tuned.forget()
+@pytest.fixture(autouse=True)
+def planned_anew(folder: Path) -> Iterator[None]:
+    torch_calls.forget()
+    yield
     torch_calls.forget()
 
 
@@ -89,7 +78,7 @@ def _step(model: nn.Module, x: Tensor, lowered: bool = True) -> list[Tensor]:
     return [y.detach(), *torch.autograd.grad(y.float().square().mean(), (x, *model.parameters()))]
 
 
-def test_what_was_fastest_runs_and_is_right(folder: Path) -> None:
+def test_what_was_fastest_runs_and_is_right() -> None:
     model, x = _model(), torch.randn(16, 96, 28, 28, device="cuda").to(memory_format=torch.channels_last)
     x.requires_grad_()
     expected, by_cudnn = _step(copy.deepcopy(model), x, lowered=False), _step(copy.deepcopy(model), x)
@@ -122,9 +111,7 @@ def test_what_was_fastest_runs_and_is_right(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("theirs", [1.0, 3.0])
-def test_whoever_the_clock_says_is_faster_computes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, theirs: float
-) -> None:
+def test_whoever_the_clock_says_is_faster_computes(monkeypatch: pytest.MonkeyPatch, theirs: float) -> None:
     model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=8, bias=False)).cuda().bfloat16()
     x = torch.randn(8, 64, 28, 28, device="cuda").bfloat16().to(memory_format=torch.channels_last)
     tk.replace_convolutions(model)
