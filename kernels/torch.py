@@ -9,8 +9,9 @@ for training. `tune` times a model's convolutions where it runs, and keeps what 
 from .torch_calls import compile_in_background
 from .torch_excitation import fuse_excitations
 from .torch_fusion import fuse_compiled, fuse_for_inference
-from .torch_layers import GroupedConv2d, Replaced, conv2d, replace_convolutions
+from .torch_layers import GroupedConv2d, conv2d
 from .torch_norms import FusedNorms, NormAct2d, fuse_norms
+from .torch_replacement import Replaced, replace_convolutions
 from .torch_tuning import Tuned, TunedPass, tune
 
 __all__ = [

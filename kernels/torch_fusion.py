@@ -26,9 +26,11 @@ from .torch_calls import DTYPES
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
-from .torch_layers import GroupedConv2d, replace_convolutions
+from .torch_layers import GroupedConv2d
 from .torch_operators import forward as convolution
+from .torch_replacement import replace_convolutions
 from .torch_stem import Stem, in_blocks
+from .torch_timm import FusedSameConv2d, SameConv2d, StandardizedConv2d, kind_of, settle_filters
 
 _torch: Any = torch
 _functions = nn.functional
@@ -204,6 +206,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     values.
     """
     model = copy.deepcopy(model).eval()
+    settle_filters(model)
     replace_convolutions(model)
     try:
         graph = _Tracer().trace(model)
@@ -237,7 +240,10 @@ class _Tracer(fx.Tracer):
 
 def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
     for node in traced.graph.nodes:
-        if node.op == "call_module" and type(traced.get_submodule(node.target)) in (nn.Conv2d, GroupedConv2d):
+        if node.op != "call_module":
+            continue
+        layer = traced.get_submodule(node.target)
+        if isinstance(layer, nn.Conv2d) and kind_of(layer) is not None:
             yield node
 
 
@@ -250,9 +256,10 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
     """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
-    if isinstance(layer, GroupedConv2d) or (dense and (in_blocks(layer) or _narrow_product(layer, chain))):
+    ours = isinstance(layer, GroupedConv2d)
+    if ours or (dense and type(layer) is nn.Conv2d and (in_blocks(layer) or _narrow_product(layer, chain))):
         made = _in_one_launch(layer, chain)
-    elif chain.norm is not None and layer.padding_mode == "zeros":
+    elif chain.norm is not None and layer.padding_mode == "zeros" and not hasattr(layer, "gain"):
         made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
     else:
         return
@@ -270,8 +277,10 @@ def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
         shift = shift + layer.bias.float() * scale
     if in_blocks(layer):
         return Stem(layer, scale, shift, chain.activation)
-    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.weight.shape[2:])
-    return FusedConv2d(layer.weight, scale, shift, chain.activation, geometry)
+    weight = layer.standardized() if isinstance(layer, StandardizedConv2d) else layer.weight
+    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, weight.shape[2:])
+    made = FusedSameConv2d if isinstance(layer, SameConv2d) else FusedConv2d
+    return made(weight, scale, shift, chain.activation, geometry)
 
 
 def _narrow_product(layer: nn.Conv2d, chain: Chain) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from .convolution.problem import BadConvolution, ConvolutionProblem
-from .torch_geometry import geometry_of
+from .torch_timm import moved
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
@@ -89,12 +89,11 @@ def _problem(layer: nn.Conv2d, x: Tensor, device: str) -> ConvolutionProblem | N
     dense = layer.groups == 1 and layer.in_channels != layer.out_channels
     if dtype not in DTYPES or layer.padding_mode != "zeros" or dense:
         return None
-    extents = (layer.kernel_size[0], layer.kernel_size[1])
     n, c, h, w = x.shape if x.dim() == 4 else (1, *x.shape)
     try:
-        made = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, extents)
+        made, (r, s) = moved(layer, (h, w)), layer.kernel_size
         return ConvolutionProblem(
-            n, h, w, c, layer.groups, *extents, made.stride, made.dilation, made.padding, DTYPES[dtype],
+            n, h, w, c, layer.groups, r, s, made.stride, made.dilation, made.padding, DTYPES[dtype],
             channels_out=layer.out_channels,
         )  # fmt: skip
     except BadConvolution:

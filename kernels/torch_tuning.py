@@ -32,9 +32,10 @@ from .runtime.device import properties
 from .runtime.stream import torch_stream
 from .torch_calls import described
 from .torch_geometry import Geometry
-from .torch_layers import GroupedConv2d, unfit
+from .torch_layers import GroupedConv2d
 from .torch_models import convolutions
 from .torch_operands import dense
+from .torch_replacement import unfit
 from .torch_timing import graph_us
 
 Call = Callable[[int], Any]

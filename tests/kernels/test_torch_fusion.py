@@ -200,7 +200,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
     """The graphs that torch.compile hands over, fused; CPU tensors are computed by the operators, as CUDA's are."""
     from tapestry.kernels import torch_layers as layers
 
-    monkeypatch.setattr(layers, "_computed_here", lambda x: True)
+    monkeypatch.setattr(layers, "computed_here", lambda x: True)
     found: list[fx.GraphModule] = []
     torch.compiler.reset()
     yield found

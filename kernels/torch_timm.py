@@ -1,0 +1,162 @@
+"""Convolutions of timm that are no nn.Conv2d to the letter: padding as TensorFlow has it, and standardized filters.
+
+    same          top + bottom = max(0, (ceil(h / stride) - 1) * stride + (r - 1) * dilation + 1 - h), an odd row at the
+                  bottom, so that there are ceil(h / stride) rows; columns alike
+    standardized  gain * scale * (w - mean) / sqrt(variance + eps), both of all taps of a channel that is written
+
+timm itself is not imported: its layers are known by their names. What they compute is said by Ross Wightman's
+`timm.layers.conv2d_same` and `timm.layers.std_conv` (timm 1.0).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .torch_fused import FusedConv2d, fused
+from .torch_fused_calls import Following
+from .torch_geometry import Geometry, Ints, geometry_of
+from .torch_layers import GroupedConv2d
+
+
+def same_geometry(extents: Ints, filter_size: Ints, stride: Ints, dilation: Ints, groups: int) -> Geometry:
+    """With the padding of images of (rows, columns).
+
+    >>> same_geometry((224, 225), (3, 3), (2, 2), (1, 1), 32).padding
+    (0, 1, 1, 1)
+    """
+    (top, bottom), (left, right) = map(_sides, extents, filter_size, stride, dilation)
+    return Geometry((stride[0], stride[1]), (top, bottom, left, right), (dilation[0], dilation[1]), groups)
+
+
+def _sides(extent: int, taps: int, step: int, gap: int) -> tuple[int, int]:
+    whole = max(0, (-(-extent // step) - 1) * step + (taps - 1) * gap + 1 - extent)
+    return whole // 2, whole - whole // 2
+
+
+_known_geometry = lru_cache(maxsize=1024)(same_geometry)
+
+
+class SameConv2d(GroupedConv2d):
+    """timm's Conv2dSame: its padding, by the kernels, is no copy of the images."""
+
+    def moved(self, extents: Ints, /) -> Geometry:
+        steps = (tuple(self.kernel_size), tuple(self.stride), tuple(self.dilation), self.groups)
+        if torch.compiler.is_compiling():  # extents may be symbols, which are no key
+            return same_geometry(extents, *steps)
+        return _known_geometry(tuple(extents), *steps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w] -> as many rows and columns as there are steps in those of the input."""
+        return self._convolved(input, self.weight, self.bias, self.moved(input.shape[-2:]))
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        top, bottom, left, right = self.moved(input.shape[-2:]).padding
+        padded = functional.pad(input, (left, right, top, bottom))
+        return functional.conv2d(padded, weight, bias, self.stride, 0, self.dilation, self.groups)
+
+
+class StandardizedConv2d(GroupedConv2d):
+    """timm's ScaledStdConv2d: filters are standardized in every call, in the type of the parameters."""
+
+    gain: Tensor
+    scale: float
+    eps: float
+
+    def standardized(self) -> Tensor:
+        """The filter [k, c / groups, r, s] that the layer multiplies with."""
+        return standardized(self.weight, self.gain, self.scale, self.eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]."""
+        return self._convolved(input, self.standardized(), self.bias, self.moved(input.shape[-2:]))
+
+
+class SameStandardizedConv2d(StandardizedConv2d, SameConv2d):
+    """timm's ScaledStdConv2dSame, where its padding depends on the images."""
+
+
+def standardized(weight: Tensor, gain: Tensor, scale: float, eps: float) -> Tensor:
+    """A filter, in the order of memory that `weight` has where that is channels-last."""
+    taps = weight.permute(0, 2, 3, 1)  # which are one after the other then
+    made = functional.batch_norm(
+        taps.reshape(1, len(taps), -1), None, None, weight=(gain * scale).view(-1), training=True, momentum=0.0, eps=eps
+    )
+    return made.view(taps.shape).permute(0, 3, 1, 2)
+
+
+class FusedSameConv2d(FusedConv2d):
+    """A `SameConv2d` in evaluation and what follows it. Of `geometry` the padding is not used."""
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[n, c, h, w], and what is added to the result before the activation."""
+        stride, _, dilation, groups = self.geometry
+        sizes = (x.shape[2:], tuple(self.weight.shape[2:]), stride, dilation, groups)
+        moved = same_geometry(*sizes) if torch.compiler.is_compiling() else _known_geometry(*sizes)
+        return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), moved)
+
+
+# -- which layers ------------------------------------------------------------------------------------------------------
+
+
+def kind_of(layer: nn.Conv2d) -> type[GroupedConv2d] | None:
+    """The class of ours that computes what a layer of torch's or of timm's does; None of any other subclass."""
+    if isinstance(layer, GroupedConv2d):
+        return type(layer)
+    if type(layer) is nn.Conv2d:
+        return GroupedConv2d
+    if type(layer).__module__.partition(".")[0] != "timm":
+        return None
+    return {
+        "Conv2dSame": SameConv2d,
+        "ScaledStdConv2d": StandardizedConv2d,
+        "ScaledStdConv2dSame": SameStandardizedConv2d if getattr(layer, "same_pad", False) else StandardizedConv2d,
+    }.get(type(layer).__name__)
+
+
+def moved(layer: nn.Conv2d, extents: Ints) -> Geometry:
+    """How the filter of a layer, ours or not, is moved over images of (rows, columns). Raises `BadConvolution`."""
+    size, kind = layer.kernel_size, kind_of(layer)
+    if kind is not None and issubclass(kind, SameConv2d):
+        return same_geometry(extents, size, layer.stride, layer.dilation, layer.groups)
+    return geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, size)
+
+
+def like(layer: nn.Conv2d) -> GroupedConv2d:
+    """A layer of ours with the parameters of one that has a kind, whose weights are laid out channels-last."""
+    kind = kind_of(layer)
+    assert kind is not None
+    size: Any = layer.kernel_size
+    new = kind(layer.in_channels, layer.out_channels, size, bias=layer.bias is not None, device="meta", **_steps(layer))
+    layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+    new.weight, new.bias = layer.weight, layer.bias
+    if isinstance(new, StandardizedConv2d):
+        given: Any = layer
+        new.gain, new.scale, new.eps = given.gain, given.scale, given.eps
+    return new.train(layer.training)
+
+
+def _steps(layer: nn.Conv2d) -> dict[str, Any]:
+    return {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
+
+
+def settle_filters(model: nn.Module) -> None:
+    """Standardize filters once, for a model that does not learn any more: their layers become torch's, in place.
+
+    Those whose padding depends on the images stay.
+    """
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Conv2d) and kind_of(layer) is StandardizedConv2d:
+                setattr(parent, name, _settled(layer))
+
+
+def _settled(layer: Any) -> nn.Conv2d:
+    made = nn.Conv2d(layer.in_channels, layer.out_channels, layer.kernel_size, device="meta", **_steps(layer))
+    made.weight = nn.Parameter(standardized(layer.weight, layer.gain, layer.scale, layer.eps).detach())
+    made.bias = layer.bias
+    return made.train(layer.training)
