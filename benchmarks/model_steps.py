@@ -42,6 +42,8 @@ MODELS = {
     "edgenext_small": Model(64, 256),
     "efficientnet_b4": Model(32, 380),
     "regnetx_032": Model(64),
+    "tf_efficientnet_b0": Model(128),
+    "eca_nfnet_l0": Model(64),
 }
 
 

@@ -30,7 +30,16 @@ from .torch_layers import GroupedConv2d
 from .torch_operators import forward as convolution
 from .torch_replacement import replace_convolutions
 from .torch_stem import Stem, in_blocks
-from .torch_timm import FusedSameConv2d, SameConv2d, StandardizedConv2d, kind_of, settle_filters
+from .torch_timm import (
+    FusedSameConv2d,
+    SameStem,
+    StandardizedConv2d,
+    is_same,
+    is_standardized,
+    kind_of,
+    moved,
+    settle_filters,
+)
 
 _torch: Any = torch
 _functions = nn.functional
@@ -256,10 +265,13 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
     """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
-    ours = isinstance(layer, GroupedConv2d)
-    if ours or (dense and type(layer) is nn.Conv2d and (in_blocks(layer) or _narrow_product(layer, chain))):
+    if isinstance(layer, GroupedConv2d):
         made = _in_one_launch(layer, chain)
-    elif chain.norm is not None and layer.padding_mode == "zeros" and not hasattr(layer, "gain"):
+    elif is_standardized(layer):
+        return
+    elif dense and (in_blocks(layer) or _narrow_product(layer, chain)):
+        made = _in_one_launch(layer, chain)
+    elif chain.norm is not None and layer.padding_mode == "zeros":
         made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
     else:
         return
@@ -275,12 +287,12 @@ def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
     scale, shift = (None, layer.bias) if chain.norm is None else chain.norm.affine()
     if layer.bias is not None and scale is not None and shift is not None:
         shift = shift + layer.bias.float() * scale
+    same, then = is_same(layer), (scale, shift, chain.activation)
     if in_blocks(layer):
-        return Stem(layer, scale, shift, chain.activation)
+        return SameStem(layer, *then) if same else Stem(layer, *then, moved(layer, ()))
     weight = layer.standardized() if isinstance(layer, StandardizedConv2d) else layer.weight
     geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, weight.shape[2:])
-    made = FusedSameConv2d if isinstance(layer, SameConv2d) else FusedConv2d
-    return made(weight, scale, shift, chain.activation, geometry)
+    return (FusedSameConv2d if same else FusedConv2d)(weight, *then, geometry)
 
 
 def _narrow_product(layer: nn.Conv2d, chain: Chain) -> bool:

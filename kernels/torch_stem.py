@@ -18,7 +18,7 @@ from torch.nn import functional
 from .convolution.problem import MAX_FILTER, MOST_WIDTH
 from .torch_fused import FusedConv2d, fused
 from .torch_fused_calls import Following
-from .torch_geometry import Geometry, geometry_of
+from .torch_geometry import Geometry
 
 MOST_CHANNELS = 4
 STEP = 2
@@ -64,10 +64,11 @@ def in_blocks(layer: nn.Conv2d) -> bool:
 class Stem(FusedConv2d):
     """Such a convolution and what follows it, in evaluation: activation(conv(x) * scale + bias)."""
 
-    def __init__(self, layer: nn.Conv2d, scale: Tensor | None, bias: Tensor | None, activation: str) -> None:
-        """`layer` is one of which `in_blocks` holds."""
+    def __init__(
+        self, layer: nn.Conv2d, scale: Tensor | None, bias: Tensor | None, activation: str, given: Geometry
+    ) -> None:
+        """`layer` is one of which `in_blocks` holds, and is moved as is `given`."""
         extents = (layer.kernel_size[0], layer.kernel_size[1])
-        given = geometry_of(layer.stride, layer.padding, layer.dilation, 1, extents)
         top, bottom, left, right = given.padding
         self.rows, self.columns = Line(extents[0], top, bottom), Line(extents[1], left, right)
         self.channels = -(-STEP * STEP * layer.in_channels // 8) * 8

@@ -11,6 +11,7 @@ timm itself is not imported: its layers are known by their names. What they comp
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from .torch_fused import FusedConv2d, fused
 from .torch_fused_calls import Following
 from .torch_geometry import Geometry, Ints, geometry_of
 from .torch_layers import GroupedConv2d
+from .torch_stem import STEP, Stem
 
 
 def same_geometry(extents: Ints, filter_size: Ints, stride: Ints, dilation: Ints, groups: int) -> Geometry:
@@ -100,6 +102,20 @@ class FusedSameConv2d(FusedConv2d):
         return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), moved)
 
 
+class SameStem(nn.Module):
+    """A first convolution over blocks of pixels, one for each parity of rows and columns: on it its padding depends."""
+
+    def __init__(self, layer: nn.Conv2d, scale: Tensor | None, bias: Tensor | None, activation: str) -> None:
+        super().__init__()
+        moves = (moved(layer, (STEP + rows, STEP + columns)) for rows, columns in product(range(STEP), repeat=2))
+        self.stems = nn.ModuleList(Stem(layer, scale, bias, activation, move) for move in moves)
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[n, c, h, w], and what is added to the result before the activation."""
+        made: Tensor = self.stems[STEP * (x.shape[2] % STEP) + x.shape[3] % STEP](x, residual)
+        return made
+
+
 # -- which layers ------------------------------------------------------------------------------------------------------
 
 
@@ -118,12 +134,23 @@ def kind_of(layer: nn.Conv2d) -> type[GroupedConv2d] | None:
     }.get(type(layer).__name__)
 
 
+def is_same(layer: nn.Conv2d) -> bool:
+    """Whether its padding depends on the images."""
+    kind = kind_of(layer)
+    return kind is not None and issubclass(kind, SameConv2d)
+
+
+def is_standardized(layer: nn.Conv2d) -> bool:
+    """Whether its filter is made anew in every call."""
+    kind = kind_of(layer)
+    return kind is not None and issubclass(kind, StandardizedConv2d)
+
+
 def moved(layer: nn.Conv2d, extents: Ints) -> Geometry:
     """How the filter of a layer, ours or not, is moved over images of (rows, columns). Raises `BadConvolution`."""
-    size, kind = layer.kernel_size, kind_of(layer)
-    if kind is not None and issubclass(kind, SameConv2d):
-        return same_geometry(extents, size, layer.stride, layer.dilation, layer.groups)
-    return geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, size)
+    if is_same(layer):
+        return same_geometry(extents, layer.kernel_size, layer.stride, layer.dilation, layer.groups)
+    return geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.kernel_size)
 
 
 def like(layer: nn.Conv2d) -> GroupedConv2d:

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # What was decided is told as it was then: only the links of a decision have to hold.
-HISTORY = ("docs/decisions/", "CHANGELOG.md", "docs/kernels-notes.md")
+HISTORY = ("docs/decisions/", "CHANGELOG.md", "docs/kernels-notes.md", "docs/models-notes.md")
 ROOMS = ("tapestry", "planner", "workers", "kernels")
 # Files of the user's, in examples of what one types.
 USERS = {"net.py", "file.py", "FILE.py", "scale.cu"}

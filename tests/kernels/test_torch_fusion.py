@@ -20,6 +20,7 @@ from tapestry.kernels.torch_fused_calls import Following
 from tapestry.kernels.torch_fusion import fuse_graph
 from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_stem import Stem, in_blocks
+from tapestry.kernels.torch_timm import moved
 
 
 class NormAct(nn.BatchNorm2d):
@@ -123,7 +124,7 @@ def test_few_channels_and_stride_two_are_computed_over_blocks_of_pixels(data: st
     x = torch.randn(2, channels, data.draw(st.integers(7, 17)), data.draw(st.integers(7, 17)), dtype=torch.float64)
     x = x.contiguous(memory_format=data.draw(st.sampled_from((torch.contiguous_format, torch.channels_last))))
     bias = torch.randn(out)
-    made = Stem(layer, None, bias, "relu").double()
+    made = Stem(layer, None, bias, "relu", moved(layer, ())).double()
     torch.testing.assert_close(made(x), torch.relu(layer(x) + bias.double()[:, None, None]))
 
 

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from tapestry.kernels.torch import GroupedConv2d, fuse_for_inference, replace_convolutions
 from tapestry.kernels.torch_models import convolutions
+from tapestry.kernels.torch_stem import in_blocks
 from tapestry.kernels.torch_timm import (
     SameConv2d,
     SameStandardizedConv2d,
+    SameStem,
     StandardizedConv2d,
     moved,
     same_geometry,
@@ -167,6 +169,20 @@ def test_inference_is_fused_with_them() -> None:
     assert kinds.count("FusedSameConv2d") == 2
     assert kinds.count("FusedConv2d") == 1
     assert not [node for node in fused.graph.nodes if "batch_norm" in str(node.target) or "norm" in node.name]
+
+
+@given(st.integers(1, 4), st.tuples(*[st.integers(2, 7)] * 2), st.tuples(*[st.integers(1, 17)] * 2))
+@settings(max_examples=40, deadline=None)
+def test_a_first_layer_over_blocks_of_pixels_is_padded_by_the_parity_of_its_images(
+    channels: int, size: tuple[int, int], extents: tuple[int, int]
+) -> None:
+    layer = Conv2dSame(16, size, (2, 2), (1, 1), 1, False).double()
+    layer.in_channels, layer.weight = channels, nn.Parameter(torch.randn(16, channels, *size, dtype=torch.float64))
+    x, bias = torch.randn(2, channels, *extents, dtype=torch.float64), torch.randn(16)
+    assert in_blocks(layer)
+    with torch.no_grad():
+        expected = torch.relu(layer(x) + bias.double()[:, None, None])
+        torch.testing.assert_close(SameStem(layer, None, bias, "relu").double()(x), expected)
 
 
 def test_torch_compile_takes_them_without_graph_breaks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,12 +298,13 @@ def test_a_fused_model_computes_what_it_did_in_f32() -> None:
 @pytest.mark.parametrize(("channels", "out", "size"), [(3, 32, 3), (3, 16, 3), (3, 64, 7), (1, 24, 2)])
 def test_the_first_layer_is_computed_over_blocks_of_pixels(channels: int, out: int, size: int) -> None:
     from tapestry.kernels.torch_stem import Stem
+    from tapestry.kernels.torch_timm import moved
 
     layer = nn.Conv2d(channels, out, size, 2, size // 2).to("cuda")
     scale, bias = torch.rand(out, device="cuda") + 0.5, torch.randn(out, device="cuda")
     x = torch.randn(3, channels, 61, 64, device="cuda").contiguous(memory_format=torch.channels_last).bfloat16()
     layer.weight.data = layer.weight.bfloat16().float()
-    made = Stem(layer, scale, bias, "silu").bfloat16()
+    made = Stem(layer, scale, bias, "silu", moved(layer, ())).bfloat16()
     y = nn.functional.conv2d(x.float(), layer.weight, None, 2, size // 2)
     close(made(x), nn.functional.silu(y * scale[:, None, None] + bias[:, None, None]))
 
