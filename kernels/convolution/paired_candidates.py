@@ -24,7 +24,8 @@ from .problem import ConvolutionProblem
 MOST = 24
 RINGS = (72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
 MOST_UNITS = 16
-LEAST_BYTES = 8e6  # smaller problems were not among those that the guess was fitted to
+LEAST_BYTES = 8e6  # of smaller problems a launch is most of the time, and rows one by one are slower than octets
+EVENTS_S = 2.5e-6  # what times between events, as those of octets are, have beyond those of a chain
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,15 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
 def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[ForwardConfiguration, float] | None:
     """The cut guessed to be fastest and its seconds, on the GPU they were fitted on and where kernels of whole octets,
     predicted to take `octets_s`, are slower."""
-    options = configurations(problem, gpu) if gpu.tuned and problem.bytes_moved >= LEAST_BYTES else []
+    options = configurations(problem, gpu) if gpu.tuned else []
     if not options:
         return None
-    seconds = 1e-9 * guess(problem, options[0], gpu.sms)
-    others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
-    return (options[0], seconds) if seconds < others else None
+    best, seconds = options[0], 1e-9 * guess(problem, options[0], gpu.sms)
+    if problem.bytes_moved < LEAST_BYTES:
+        others = octets_s - EVENTS_S if best.leaving > 1 else 0.0
+    else:
+        others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
+    return (best, seconds) if seconds < others else None
 
 
 def measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:

@@ -48,7 +48,8 @@ class DepthwiseFit:
 FIT = fitted(DepthwiseFit, "depthwise_weight_gradient")
 PARTS = 4  # of a multiprocessor, with a tensor core each
 LEAST_ROWS = 5  # of a filter: with 3 x 3 it was never the faster
-CLEARLY = 0.95  # of the other kernel's seconds: guesses that differ by less tell nothing
+# Of the other kernel's seconds: of 57 layers of timm's models that are guessed to take less than that, 56 were faster.
+CLEARLY = 1.04
 EVENTS_US = 3.2  # what times between events, as the other kernels' are, have beyond those of a chain
 
 

@@ -1,4 +1,8 @@
-"""The committed measurements: what was timed, with what configuration, in how many microseconds."""
+"""The committed measurements: what was timed, with what configuration, in how many microseconds between events.
+
+Layers of timm's models (`timm.` in their names) were timed between kernels of torch's in a CUDA graph, up to five cuts
+of each: 1.7 us are added, what 224 cuts that were timed both ways took longer between events in the middle.
+"""
 
 from __future__ import annotations
 

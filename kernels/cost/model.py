@@ -67,12 +67,15 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
     if FAMILY[what] == "forward" and (timed := paired_candidates.measured(problem, gpu)):
         return timed
     times = _measured(problem, what, gpu)
+    found: tuple[Configuration | None, float]
     if len(times) >= ENOUGH and any(map(_in_pairs, times)):
         fastest = min(times, key=times.__getitem__)
-        return fastest, _one_s(problem, what, fastest, gpu)
-    found = _of_octets(problem, what, gpu)
+        found, known = (fastest, _one_s(problem, what, fastest, gpu)), True
+    else:
+        found, known = _of_octets(problem, what, gpu), False
     if FAMILY[what] == "forward" and (by_pairs := paired_candidates.best(problem, gpu, found[1])):
-        return by_pairs
+        # Those that were timed are of before rows were summed up together.
+        return by_pairs if not known or by_pairs[0].leaving > 1 else found
     return found
 
 

@@ -51,6 +51,23 @@ def test_pairs_are_of_groups_of_one_or_two_channels_and_of_single_outputs() -> N
     assert not paired_candidates.configurations(replace(layer(5), channels_out=384), gpu())
 
 
+@pytest.mark.parametrize("problem", [layer(7, 14, 384, images=8), layer(7, 7, 160, images=128)])
+def test_small_layers_of_many_taps_are_summed_up_by_blocks_of_rows(problem: ConvolutionProblem) -> None:
+    assert problem.bytes_moved < paired_candidates.LEAST_BYTES
+    chosen = choose(problem, "forward", gpu())
+    assert chosen is not None
+    assert chosen.leaving > 1
+    one_by_one = layer(3, 14, 384, images=8)
+    assert not getattr(choose(one_by_one, "forward", gpu()), "pairs", 0)
+
+
+def test_what_was_timed_before_rows_were_summed_up_together_does_not_stand_in_the_way() -> None:
+    problem = layer(5, 7, 960, images=128)  # MobileNetV3's, of which rows one by one were timed
+    chosen = choose(problem, "forward", gpu())
+    assert chosen is not None
+    assert chosen.leaving > 1
+
+
 def test_small_layers_and_other_gpus_keep_the_kernels_of_octets() -> None:
     for problem, where in ((layer(7, images=1), gpu()), (layer(7), gpu("H100"))):
         chosen = choose(problem, "forward", where)
