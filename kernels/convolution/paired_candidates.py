@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from heapq import nsmallest
 
 from ..cost import timed_cuts
@@ -24,8 +23,6 @@ from .problem import ConvolutionProblem
 MOST = 24
 RINGS = (72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
 MOST_UNITS = 16
-LEAST_BYTES = 8e6  # of smaller problems a launch is most of the time, and rows one by one are slower than octets
-EVENTS_S = 2.5e-6  # what times between events, as those of octets are, have beyond those of a chain
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,6 @@ class PairedFit:
     memory: float
     row_clocks: float
     product_share: float
-    octets: float
-    octets_strided: float
 
 
 PAIRED = fitted(PairedFit, "pairs")
@@ -54,21 +49,6 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     near = {ForwardConfiguration(*row): ns for row, ns in guessed.items() if ns <= last}
     near |= {cut: block_candidates.guess(problem, cut, gpu.sms) for cut in block_candidates.cuts(problem, gpu)}
     return nsmallest(MOST, near, key=lambda cut: (near[cut], cut.stages, repr(cut)))
-
-
-@lru_cache(maxsize=16384)
-def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[ForwardConfiguration, float] | None:
-    """The cut guessed to be fastest and its seconds, on the GPU they were fitted on and where kernels of whole octets,
-    predicted to take `octets_s`, are slower."""
-    options = configurations(problem, gpu) if gpu.tuned else []
-    if not options:
-        return None
-    best, seconds = options[0], 1e-9 * guess(problem, options[0], gpu.sms)
-    if problem.bytes_moved < LEAST_BYTES:
-        others = octets_s - EVENTS_S if best.leaving > 1 else 0.0
-    else:
-        others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
-    return (best, seconds) if seconds < others else None
 
 
 def measured(problem: ConvolutionProblem, gpu: Gpu) -> tuple[ForwardConfiguration, float] | None:

@@ -39,6 +39,10 @@ Configuration = ForwardConfiguration | WeightGradientConfiguration
 ENOUGH = 8
 # Where fewer were measured, a prediction has to promise so much less: the least of many predictions is one too low.
 DOUBT = 1.07
+EVENTS_S = 2.5e-6  # what times between events have beyond those of a chain
+LEAST_BYTES = 20e6  # that rows walked one by one by pairs move: octets were mostly faster at smaller problems
+STRIDED = 1.1  # times that kernels of octets take what is predicted of large strided depthwise layers, where they differ
+PAIRS = "pairs"  # the trees of kernels of channel pairs, that walk rows one by one
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
 
@@ -73,10 +77,23 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
         found, known = (fastest, _one_s(problem, what, fastest, gpu)), True
     else:
         found, known = _of_octets(problem, what, gpu), False
-    if FAMILY[what] == "forward" and (by_pairs := paired_candidates.best(problem, gpu, found[1])):
+    if FAMILY[what] == "forward" and (by_pairs := _by_pairs(problem, what, found[1], gpu)):
         # Those that were timed are of before rows were summed up together.
         return by_pairs if not known or by_pairs[0].leaving > 1 else found
     return found
+
+
+def _by_pairs(
+    problem: ConvolutionProblem, what: Pass, others_s: float, gpu: Gpu
+) -> tuple[ForwardConfiguration, float] | None:
+    """The cut of channel pairs that is guessed to be fastest and its seconds, where those are less than others'."""
+    options = paired_candidates.configurations(problem, gpu) if gpu.tuned else []
+    if not options:
+        return None
+    if options[0].leaving == 1 and problem.bytes_moved < LEAST_BYTES:
+        return None
+    seconds, promised = _one_s(problem, what, options[0], gpu), STRIDED if problem.stride[0] > 1 else 1.0
+    return (options[0], seconds) if seconds < promised * others_s else None
 
 
 def _in_pairs(cut: Configuration) -> bool:
@@ -84,9 +101,9 @@ def _in_pairs(cut: Configuration) -> bool:
 
 
 def _one_s(problem: ConvolutionProblem, what: Pass, cut: Configuration, gpu: Gpu) -> float:
-    """Seconds of one configuration of either kernel."""
-    if isinstance(cut, ForwardConfiguration) and cut.pairs:
-        return 1e-9 * paired_candidates.guess(problem, cut, gpu.sms)
+    """Seconds of one configuration; what sums up rows together was timed in chains, and has a guess of its own."""
+    if isinstance(cut, ForwardConfiguration) and cut.leaving > 1:
+        return 1e-9 * paired_candidates.guess(problem, cut, gpu.sms) + EVENTS_S
     return predict_one_s(problem, what, cut, gpu)
 
 
@@ -169,20 +186,27 @@ def _kind(option: Configuration) -> object:
 
 def _predict_alike_s(problem: ConvolutionProblem, what: Pass, options: Any, gpu: Gpu) -> Vector:
     found, roofline = facts(problem, what, options, gpu), gpu.roofline_s(problem.bytes_moved)
-    if not gpu.tuned or FAMILY[what] not in forests():
+    family = family_of(what, options)
+    if not gpu.tuned or family not in forests():
         return np.asarray(roofline * found.counted_time)
     features = np.stack(np.broadcast_arrays(*map(np.atleast_1d, found.features())), axis=1)
-    logarithms = features[:, 0] + forests()[FAMILY[what]].many(features)
+    logarithms = features[:, 0] + forests()[family].many(features)
     return np.array([roofline * exp(value) for value in logarithms])
 
 
 def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration, gpu: Gpu) -> float:
     """Seconds of one configuration; the same as `predict_s` without arrays."""
     row, roofline = facts(problem, what, option, gpu), gpu.roofline_s(problem.bytes_moved)
-    if not gpu.tuned or FAMILY[what] not in forests():
+    family = family_of(what, option)
+    if not gpu.tuned or family not in forests():
         return roofline * float(row.counted_time)
     features = row.features()
-    return roofline * exp(features[0] + forests()[FAMILY[what]].one(features))
+    return roofline * exp(features[0] + forests()[family].one(features))
+
+
+def family_of(what: Pass, option: Any) -> str:
+    """Whose trees say how long a configuration takes, or all of some in columns, which are of one kernel."""
+    return PAIRS if np.any(getattr(option, "pairs", 0)) else FAMILY[what]
 
 
 def facts(problem: ConvolutionProblem, what: Pass, option: Any, gpu: Gpu) -> Facts:

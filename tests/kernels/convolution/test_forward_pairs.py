@@ -10,6 +10,7 @@ from tapestry.kernels.convolution import block_candidates, paired_candidates
 from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, legal, pitch
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import forward_recipe, walk
+from tapestry.kernels.cost import model
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
 from tapestry.kernels.cost.model import choose
 
@@ -53,7 +54,7 @@ def test_pairs_are_of_groups_of_one_or_two_channels_and_of_single_outputs() -> N
 
 @pytest.mark.parametrize("problem", [layer(7, 14, 384, images=8), layer(7, 7, 160, images=128)])
 def test_small_layers_of_many_taps_are_summed_up_by_blocks_of_rows(problem: ConvolutionProblem) -> None:
-    assert problem.bytes_moved < paired_candidates.LEAST_BYTES
+    assert problem.bytes_moved < model.LEAST_BYTES
     chosen = choose(problem, "forward", gpu())
     assert chosen is not None
     assert chosen.leaving > 1
