@@ -62,7 +62,7 @@ def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguratio
 
 def sweeps(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Cuts:
     """The sweeps of a pass over wide groups, each with its cut; none where other kernels compute it."""
-    if not wide.takes(problem, gpu):
+    if not wide.takes(problem, what, gpu):
         return ()
     return _dealt(problem, what, tuned.way(problem, what, gpu, fused) or _way(problem, what, gpu, fused))
 

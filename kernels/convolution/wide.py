@@ -1,4 +1,4 @@
-"""Groups of other widths than the narrow kernels': which kernels compute them, how they are cut, and their launches.
+"""Groups of other widths than the narrow kernels', and of 32 channels: how they are cut, and their launches.
 
 Everything here is for channels-last tensors that the copy engine takes, on a GPU with warpgroup products.
 """
@@ -26,12 +26,14 @@ Walked = Literal["forward", "input_gradient"]
 Cuts = tuple[tuple[Part, WideConfiguration], ...]
 Way = tuple[int, tuple[WideConfiguration, ...]]  # which of `ways`, and the cut of each of its sweeps
 FEATURE = "a"  # of sm_90: warpgroup products are of that very architecture
+BOTH = 32  # channels of narrow groups that these kernels compute sooner, but for strided input gradients
 REACH = 2**32  # elements that a block addresses from its first row
 
 
-def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
-    """Whether these kernels are the ones for a problem on a GPU."""
-    return not problem.narrow and problem.octets and gpu.warpgroup_products
+def takes(problem: ConvolutionProblem, what: str, gpu: Gpu) -> bool:
+    """Whether these kernels are the ones for a pass of a problem on a GPU."""
+    sooner = problem.width == BOTH and (what != "input_gradient" or problem.stride == (1, 1))
+    return (sooner or not problem.narrow) and problem.octets and gpu.warpgroup_products
 
 
 def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = False) -> Cuts:
@@ -39,7 +41,7 @@ def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = Fals
 
     `fused`: something is done with the sums before they leave.
     """
-    return sweeps(problem, what, way(problem, what, gpu, fused)) if takes(problem, gpu) else ()
+    return sweeps(problem, what, way(problem, what, gpu, fused)) if takes(problem, what, gpu) else ()
 
 
 def sweeps(problem: ConvolutionProblem, what: Walked, chosen: Way | None) -> Cuts:
@@ -84,7 +86,7 @@ def _seconds(found: Cuts, gpu: Gpu) -> float:
 @lru_cache(maxsize=4096)
 def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> WideWeightGradient | None:
     """The cut of a weight gradient that was fastest, else is guessed to be, or None."""
-    if not takes(problem, gpu):
+    if not takes(problem, "weight_gradient", gpu):
         return None
     measured = timed_cuts.timed(problem, "weight_gradient") if gpu.tuned else ()
     known = (WideWeightGradient(*timed.cuts[0]) for timed in measured)

@@ -29,7 +29,7 @@ def contenders(problem: ConvolutionProblem, what: Pass, gpu: Gpu, most: int, fus
     """
     if what == "weight_gradient":
         found = _gradients(problem, gpu)
-    elif wide.takes(problem, gpu):
+    elif wide.takes(problem, what, gpu):
         found = _ways(problem, what, gpu, fused)
     else:
         found = _walked(walk(problem, what).problem, what, gpu)
@@ -57,7 +57,7 @@ def _by_turns(*lists: Sequence[Any]) -> Iterator[Any]:
 
 def _gradients(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[Any]:
     yield choices.gradient_cut(problem, gpu)
-    if wide.takes(problem, gpu):
+    if wide.takes(problem, "weight_gradient", gpu):
         yield from wide_gradient_candidates.configurations(problem, gpu)
         return
     usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct]

@@ -116,5 +116,5 @@ def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     if not problem.octets or (not problem.narrow and wide.predicted_s(problem, what, gpu) is None):
         return True
     theirs = cudnn_s(problem, what, gpu)
-    doubt = DOUBT if wide.takes(problem, gpu) else 1.0
+    doubt = DOUBT if wide.takes(problem, what, gpu) else 1.0
     return theirs is not None and theirs < doubt * ours_s(problem, what, gpu)

@@ -41,7 +41,7 @@ ENOUGH = 8
 DOUBT = 1.07
 EVENTS_S = 2.5e-6  # what times between events have beyond those of a chain
 LEAST_BYTES = 20e6  # that rows walked one by one by pairs move: octets were mostly faster at smaller problems
-STRIDED = 1.1  # times that kernels of octets take what is predicted of large strided depthwise layers, where they differ
+STRIDED = 1.1  # times that kernels of octets take what is predicted of large strided depthwise layers
 PAIRS = "pairs"  # the trees of kernels of channel pairs, that walk rows one by one
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...convolution import Convolution, convolution
-from ...kernels.convolution.forward_walk import walk
 from ...kernels.convolution.problem import DTYPES, BadConvolution, ConvolutionProblem
+from ...kernels.cost.cudnn import ours_s
 from ...kernels.cost.gpu import known_gpu
-from ...kernels.cost.model import predicted_s
 from ...program import Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -32,8 +31,7 @@ def seconds(
     problem = _problem(found, op, program, points, reads, written)
     if problem is None:
         return None
-    walked = walk(problem).problem
-    return predicted_s(walked, "forward", gpu) * gpu.copy_bytes_per_s / (device.compute_tier.read_gb_per_s * 1e9)
+    return ours_s(problem, "forward", gpu) * gpu.copy_bytes_per_s / (device.compute_tier.read_gb_per_s * 1e9)
 
 
 Extents = tuple[int, int, int, int]

@@ -77,6 +77,8 @@ KINDS = [
     Kind(cut(images=8), 1, 2, width=16, width_out=24, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
     Kind(cut(images=4), 3, 2, width=1, width_out=3, fused=True),
     Kind(cut(2, images=4), 2, 3, width=24, width_out=8, dtype="bf16"),
+    Kind(cut(2, images=4), 3, 3, width=32, dtype="bf16", fused=True),
+    Kind(packed(7, groups=2), 3, 3, width=32, columns=7, what="input_gradient"),
     Kind(cut(images=8), 3, 3, width=2, width_out=4, stride=(2, 1), what="input_gradient"),
     Kind(cut(parts=2, images=8), 1, 2, width=8, width_out=40, what="input_gradient"),
     Kind(cut(tiles=2), 2, 2, width=16, width_out=32, dtype="bf16", fused=True),  # blocks of pixels, and a 1 x 1 product

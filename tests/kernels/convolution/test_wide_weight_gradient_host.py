@@ -48,6 +48,8 @@ def cut(columns: int, images: int = 1, groups: int = 1, parts: int = 1, x_parts:
 KINDS = [
     Kind(cut(16), 3, 3, width=16),
     Kind(cut(8, images=4), 3, 3, width=24),
+    Kind(cut(7, images=16, groups=2), 3, 3, width=32, dtype="bf16"),
+    Kind(cut(16), 3, 2, width=32, stride=(2, 2)),
     Kind(cut(16, images=2), 3, 3, width=40, dtype="bf16"),
     Kind(cut(32, groups=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
     Kind(cut(16, parts=2), 3, 2, width=40, stride=(1, 2), dilation=(2, 1)),
