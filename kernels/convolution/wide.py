@@ -26,13 +26,16 @@ Walked = Literal["forward", "input_gradient"]
 Cuts = tuple[tuple[Part, WideConfiguration], ...]
 Way = tuple[int, tuple[WideConfiguration, ...]]  # which of `ways`, and the cut of each of its sweeps
 FEATURE = "a"  # of sm_90: warpgroup products are of that very architecture
-BOTH = 32  # channels of narrow groups that these kernels compute sooner, but for strided input gradients
+# Channels of narrow groups that these kernels compute sooner, where so much is moved, but for strided input gradients.
+BOTH, MOVED = 32, 8e6
 REACH = 2**32  # elements that a block addresses from its first row
 
 
 def takes(problem: ConvolutionProblem, what: str, gpu: Gpu) -> bool:
     """Whether these kernels are the ones for a pass of a problem on a GPU."""
-    sooner = problem.width == BOTH and (what != "input_gradient" or problem.stride == (1, 1))
+    sooner = problem.width == BOTH and problem.bytes_moved >= MOVED
+    if what == "input_gradient" and problem.stride != (1, 1):
+        sooner = False
     return (sooner or not problem.narrow) and problem.octets and gpu.warpgroup_products
 
 

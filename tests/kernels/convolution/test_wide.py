@@ -83,14 +83,16 @@ def test_narrow_groups_keep_their_kernels() -> None:
 
 
 def test_groups_of_32_channels_are_computed_by_warpgroups_but_for_strided_input_gradients() -> None:
-    strided = layer(32, stride=(2, 2))
-    assert all(wide.takes(layer(32), what, gpu()) for what in PASSES)
+    large = layer(32, n=64)
+    strided = replace(large, stride=(2, 2))
+    assert all(wide.takes(large, what, gpu()) for what in PASSES)
     assert [wide.takes(strided, what, gpu()) for what in PASSES] == [True, False, True]
-    assert {recipe.feature for what in PASSES for recipe in recipes(layer(32), what, gpu())} == {"a"}
+    assert {recipe.feature for what in PASSES for recipe in recipes(large, what, gpu())} == {"a"}
     assert recipes(strided, "input_gradient", gpu())[0].name == "forward"
+    assert not any(wide.takes(layer(32, n=4), what, gpu()) for what in PASSES)
     elsewhere = gpu("A100")  # which has none
-    assert not wide.cuts(layer(32), "forward", elsewhere)
-    assert recipes(layer(32), "weight_gradient", elsewhere)[0].name != "wide_weight_gradient"
+    assert not wide.cuts(large, "forward", elsewhere)
+    assert recipes(large, "weight_gradient", elsewhere)[0].name != "wide_weight_gradient"
 
 
 def test_a_pass_takes_no_less_than_its_roofline_allows() -> None:
