@@ -88,6 +88,8 @@ def _is_model(plan: Any) -> bool:
 
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
+    import torch
+
     from .torch_calls import left_on
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
@@ -99,10 +101,13 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
     found = convolutions(model, example, GroupedConv2d)
-    for problem, biased in dict.fromkeys((met.problem, met.layer.bias is not None) for met in found):
+    called = dict.fromkeys(
+        (met.problem, met.layer.bias is not None, met.layer.weight.dtype == torch.float32) for met in found
+    )
+    for problem, biased, wide in called:
         for what in passes:
-            if not left_on(problem, what, gpu):
-                yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
+            if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
+                yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))

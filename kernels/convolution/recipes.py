@@ -44,16 +44,23 @@ def weight_gradient_recipes(
     return weight_gradient.recipes(problem, choice, partial)
 
 
-def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[str, Any] | None = None) -> list[Recipe]:
+def recipes(
+    problem: ConvolutionProblem,
+    what: Pass,
+    gpu: Gpu,
+    flags: Mapping[str, Any] | None = None,
+    partial: bool = False,
+) -> list[Recipe]:
     """Every kernel that a pass of `problem` on a GPU runs, for dense tensors.
 
-    `flags` say what is fused into a forward pass: scale, bias, residual (bool), activation (name).
+    `flags` say what is fused into a forward pass: scale, bias, residual (bool), activation (name). A `partial` weight
+    gradient is left in f32.
     """
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     if what == "weight_gradient":
-        return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu))
-    given = dict(flags or {})
+        return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu), partial)
+    given = dict(flags or {}) if what == "forward" else {}
     if found := choices.sweeps(problem, what, gpu, any(given.values())):
         return [wide.recipe(part, cut, given) for part, cut in found]
     cut = choices.cut(walk(problem, what).problem, what, gpu)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels import torch_calls
-from tapestry.kernels.convolution import choices
+from tapestry.kernels.convolution import choices, wide
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
+from tapestry.kernels.convolution.wide_weight_gradient import WideWeightGradient
 from tapestry.kernels.cost.gpu import known_gpu
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime import background, parallel
@@ -173,6 +174,31 @@ def test_warming_up_a_model_compiles_what_its_layers_run(monkeypatch: pytest.Mon
     asked.clear()
     warm_up(model.eval(), x)
     assert asked == recipes(grouped, "forward", gpu, {"bias": True})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_wide_gradients_are_compiled_as_they_are_called_for(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is added to an input gradient; those of filters have the type of the parameters."""
+    asked: list[Recipe] = []
+    monkeypatch.setattr(parallel, "compile_all", lambda wanted, arch, jobs, note: asked.extend(wanted) or [])
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda *_: False)
+    layers, gpu = nn.Sequential(nn.Conv2d(1008, 1008, 3, padding=1, groups=21)).to(dtype), known_gpu("H200")
+    assert gpu is not None
+    replace_convolutions(layers)
+    with torch.autocast("cpu", torch.bfloat16):
+        (met,) = convolutions(layers, torch.zeros(64, 1008, 7, 7, dtype=dtype))
+        warm_up(layers, torch.zeros(64, 1008, 7, 7, dtype=dtype))
+    cut = choices.gradient_cut(met.problem, gpu)
+    assert isinstance(cut, WideWeightGradient)
+    assert not cut.apart  # one launch leaves the gradient
+    (filters,) = wide.gradient_recipes(met.problem, cut, partial=dtype == torch.float32)
+    (other,) = wide.gradient_recipes(met.problem, cut, partial=dtype != torch.float32)
+    ((part, way),) = choices.sweeps(met.problem, "input_gradient", gpu, False)
+    assert {filters, wide.recipe(part, way, {})} < set(asked)
+    assert other not in asked
+    assert len(asked) == len(PASSES)
 
 
 def test_a_model_without_an_example_is_refused() -> None:
