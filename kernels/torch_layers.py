@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from . import torch_autograd, torch_calls, torch_native
+from .errors import WrongValue
 from .torch_calls import DTYPES
 from .torch_geometry import Geometry, Ints, geometry_of, known_geometry, packed
 from .torch_operators import forward
@@ -47,11 +48,22 @@ def conv2d(
 
 
 class GroupedConv2d(nn.Conv2d):
-    """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too)."""
+    """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too).
+
+    Raises `WrongValue` for a padding mode other than zeros, which no kernel computes.
+    """
 
     # What stride, padding, dilation and groups say together, once it was asked for, and the number it is packed in.
     _moved: Geometry | None = None
     _number: int | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        if self.padding_mode != "zeros":
+            raise WrongValue(
+                "padding mode", where="GroupedConv2d", expected="zeros", came=self.padding_mode,
+                hint="nn.Conv2d computes it, by torch",
+            )  # fmt: skip
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Geometry._fields:

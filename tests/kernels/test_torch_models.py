@@ -71,6 +71,11 @@ def test_swap_takes_layers_of_other_channels_out() -> None:
     assert [(met.problem.c, met.problem.k) for met in found] == [(16, 32), (32, 16)]
 
 
+def test_a_layer_pads_with_zeros_or_is_refused() -> None:
+    with pytest.raises(WrongValue, match=r"padding mode[\s\S]*zeros[\s\S]*reflect"):
+        GroupedConv2d(16, 16, 3, padding=1, groups=2, padding_mode="reflect")
+
+
 def test_swap_keeps_state_and_parameters() -> None:
     net = Net()
     parameters, state = dict(net.named_parameters()), copy.deepcopy(net.state_dict())
