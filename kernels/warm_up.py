@@ -108,6 +108,9 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
         for what in passes:
             if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
                 yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
+    for problem, _, wide in called:  # which torch.compile rounds, as the operators do
+        if wide and "weight_gradient" in passes and not left_on(problem, "weight_gradient", gpu):
+            yield from recipes(problem, "weight_gradient", gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))

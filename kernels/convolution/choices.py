@@ -62,9 +62,12 @@ def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguratio
 
 def sweeps(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Cuts:
     """The sweeps of a pass over wide groups, each with its cut; none where other kernels compute it."""
-    if not wide.takes(problem, what, gpu):
+    if not wide.computes(problem, gpu):
         return ()
-    return _dealt(problem, what, tuned.way(problem, what, gpu, fused) or _way(problem, what, gpu, fused))
+    told = tuned.way(problem, what, gpu, fused)
+    if isinstance(told, ForwardConfiguration) or (told is None and not wide.takes(problem, what, gpu)):
+        return ()
+    return _dealt(problem, what, told or _way(problem, what, gpu, fused))
 
 
 @lru_cache(maxsize=4096)

@@ -36,7 +36,7 @@ def version() -> str:
 
 _cuts = Shelf("cut", version, ForwardConfiguration)
 _gradients = Shelf("gradient", version, WeightGradientConfiguration, DepthwiseWeightGradient, WideWeightGradient)
-_ways = Shelf("way", version, WideConfiguration)
+_ways = Shelf("way", version, WideConfiguration, ForwardConfiguration)
 _times = Shelf("times", version)
 
 
@@ -58,9 +58,13 @@ def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration
     return found
 
 
-def way(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Way | None:
-    """The way of a forward pass or an input gradient of wide groups; `fused`: something follows the sums."""
-    found: Way | None = _ways.get(problem, what, gpu, fused)
+def way(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Way | ForwardConfiguration | None:
+    """The way of a forward pass or an input gradient by the kernels of wide groups.
+
+    Or the cut of those of narrow groups, where these were faster at what both compute. `fused`: something follows the
+    sums.
+    """
+    found: Way | ForwardConfiguration | None = _ways.get(problem, what, gpu, fused)
     return found
 
 
@@ -73,12 +77,14 @@ def left(problem: ConvolutionProblem, what: Pass, gpu: Gpu, library: str) -> boo
 def keep(problem: ConvolutionProblem, what: Pass, gpu: Gpu, fused: bool, chosen: Any) -> None:
     """A cut as the fastest of a pass; of narrow forward passes and input gradients, of whatever they walk."""
     from .recipes import walk
+    from .wide import computes
 
     if what == "weight_gradient":
         _gradients.put(chosen, problem, gpu)
-    elif isinstance(chosen, ForwardConfiguration):
+        return
+    if isinstance(chosen, ForwardConfiguration):
         _cuts.put(chosen, walk(problem, what).problem, what, gpu)
-    else:
+    if computes(problem, gpu):
         _ways.put(chosen, problem, what, gpu, fused)
 
 

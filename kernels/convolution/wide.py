@@ -31,12 +31,15 @@ BOTH, MOVED = 32, 8e6
 REACH = 2**32  # elements that a block addresses from its first row
 
 
+def computes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
+    """Whether these kernels compute a problem on a GPU."""
+    return (problem.width == BOTH or not problem.narrow) and problem.octets and gpu.warpgroup_products
+
+
 def takes(problem: ConvolutionProblem, what: str, gpu: Gpu) -> bool:
-    """Whether these kernels are the ones for a pass of a problem on a GPU."""
-    sooner = problem.width == BOTH and problem.bytes_moved >= MOVED
-    if what == "input_gradient" and problem.stride != (1, 1):
-        sooner = False
-    return (sooner or not problem.narrow) and problem.octets and gpu.warpgroup_products
+    """Whether they are the ones for a pass of it, where it was not timed."""
+    later = problem.bytes_moved < MOVED or (what == "input_gradient" and problem.stride != (1, 1))
+    return computes(problem, gpu) and not (problem.narrow and later)
 
 
 def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = False) -> Cuts:

@@ -6,7 +6,7 @@ kernels that compute the same, by turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
 from operator import itemgetter
@@ -29,10 +29,10 @@ def contenders(problem: ConvolutionProblem, what: Pass, gpu: Gpu, most: int, fus
     """
     if what == "weight_gradient":
         found = _gradients(problem, gpu)
-    elif wide.takes(problem, what, gpu):
-        found = _ways(problem, what, gpu, fused)
     else:
-        found = _walked(walk(problem, what).problem, what, gpu)
+        ways = _ways(problem, what, gpu, fused) if wide.computes(problem, gpu) else iter(())
+        walked = _walked(walk(problem, what).problem, what, gpu) if problem.narrow else iter(())
+        found = _by_turns(ways, walked) if choices.sweeps(problem, what, gpu, fused) else _by_turns(walked, ways)
     return list(islice(_unlike(cut for cut in found if cut is not None), most))
 
 
@@ -51,18 +51,17 @@ def _structure(cut: Any) -> Any:
     return replace(cut, stages=0)
 
 
-def _by_turns(*lists: Sequence[Any]) -> Iterator[Any]:
+def _by_turns(*lists: Iterable[Any]) -> Iterator[Any]:
     return (cut for row in zip_longest(*lists) for cut in row)
 
 
 def _gradients(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[Any]:
     yield choices.gradient_cut(problem, gpu)
-    if wide.takes(problem, "weight_gradient", gpu):
-        yield from wide_gradient_candidates.configurations(problem, gpu)
-        return
-    usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct]
+    by_warpgroups = wide_gradient_candidates.configurations(problem, gpu) if wide.computes(problem, gpu) else []
+    usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct] if problem.narrow else []
     own = configurations(problem, gpu) if computed(problem) else []
-    yield from _by_turns(usual, sorted(own, key=lambda cut: (depthwise.counted_s(problem, cut, gpu), repr(cut))))
+    own = sorted(own, key=lambda cut: (depthwise.counted_s(problem, cut, gpu), repr(cut)))
+    yield from _by_turns(by_warpgroups, usual, own)
 
 
 def _walked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Iterator[Any]:

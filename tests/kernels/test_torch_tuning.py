@@ -48,6 +48,8 @@ KINDS = {
     "width 24": replace(SQUARE, groups=4),
     "width 24, strided": replace(SQUARE, groups=4, stride=(2, 2)),
     "width 3": replace(SQUARE, groups=32),
+    "width 32": replace(SQUARE, groups=3),
+    "width 32, large": replace(SQUARE, n=64, c=192, groups=6),
 }
 
 
@@ -83,6 +85,16 @@ def test_contenders_of_depthwise_gradients_are_of_both_kernels() -> None:
     found = contenders(KINDS["depthwise 7 x 7"], "weight_gradient", GPU, 6)
     kinds = Counter(isinstance(cut, DepthwiseWeightGradient) for cut in found)
     assert min(kinds[True], kinds[False]) >= 2
+
+
+@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("kind", ["width 32", "width 32, large"])
+def test_contenders_of_groups_of_32_are_of_both_kernels(kind: str, what: Pass) -> None:
+    found = contenders(KINDS[kind], what, GPU, 6)
+    kinds = Counter(isinstance(cut, tuple | WideWeightGradient) for cut in found)
+    assert min(kinds[True], kinds[False]) >= 2
+    by_warpgroups = isinstance(found[0], tuple | WideWeightGradient)
+    assert by_warpgroups == wide.takes(KINDS[kind], what, GPU) == kind.endswith("large")
 
 
 def test_what_only_the_plain_kernel_computes_has_no_contenders() -> None:
