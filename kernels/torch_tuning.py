@@ -134,7 +134,7 @@ def tune(
             clock = Clock(device)
             for (problem, what, biased), found in options.items():
                 names = _names(kinds, problem, None if what != "forward" else biased)
-                rows += _timed(names, _Operands(problem, what, biased, device, gpu), found, gpu, clock)
+                rows += _timed(names, Operands(problem, what, biased, device, gpu), found, gpu, clock)
                 torch.cuda.empty_cache()
     finally:  # whatever ended it early: what was kept by then holds
         torch_calls.forget()
@@ -212,11 +212,11 @@ class Clock:
 
 
 def _timed(
-    names: tuple[str, ...], operands: _Operands, cuts: Sequence[Any], gpu: Gpu, clock: Clock
+    names: tuple[str, ...], operands: Operands, cuts: Sequence[Any], gpu: Gpu, clock: Clock
 ) -> Iterator[TunedPass]:
     """Time a pass, and keep what was fastest; nothing of one that no cut computes."""
     problem, what, setting = operands.problem, operands.what, torch_library.setting()
-    right, refused = _right(operands, cuts)
+    right, refused = agreeing(operands, cuts)
     if not right:
         return
     calls = [*(call for _, call in right), operands.by_cudnn()]
@@ -230,7 +230,7 @@ def _timed(
     yield TunedPass(names, problem, what, times[0], times[best], by_cudnn, len(cuts), refused)
 
 
-def _right(operands: _Operands, cuts: Sequence[Any]) -> tuple[list[tuple[Any, Call]], tuple[Any, ...]]:
+def agreeing(operands: Operands, cuts: Sequence[Any]) -> tuple[list[tuple[Any, Call]], tuple[Any, ...]]:
     """The cuts that give the numbers that most give, cuDNN among them, each with its call; and the others."""
     calls: dict[int, Call] = {}
     alike: list[tuple[Tensor, list[int]]] = [(operands.by_cudnn()(0).float(), [len(cuts)])]
@@ -258,7 +258,7 @@ def _same(found: Tensor, other: Tensor) -> bool:
     return bool(((found - other).abs() <= bound).all())
 
 
-class _Operands:
+class Operands:
     """Tensors of a pass, as many as do not fit into the L2 together, and what computes it of them."""
 
     def __init__(self, problem: ConvolutionProblem, what: Pass, biased: bool, device: int, gpu: Gpu) -> None:

@@ -231,7 +231,7 @@ def bench(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
         def us(self, call: Any) -> float:
             return made.time(*call.of)
 
-    monkeypatch.setattr(torch_tuning, "_Operands", Operands)
+    monkeypatch.setattr(torch_tuning, "Operands", Operands)
     monkeypatch.setattr(torch_tuning, "Clock", Clock)
     monkeypatch.setattr(torch_tuning, "_device", lambda model, example: 0)
     monkeypatch.setattr(torch_tuning, "properties", lambda device: H200)
@@ -355,7 +355,7 @@ def test_what_was_kept_before_an_error_holds(bench: Bench, monkeypatch: pytest.M
 
 def test_operands_are_not_of_the_models_random_numbers() -> None:
     state = torch.get_rng_state()
-    torch_tuning._Operands(KINDS["width 24"], "forward", True, torch.device("cpu"), GPU)  # type: ignore[arg-type]
+    torch_tuning.Operands(KINDS["width 24"], "forward", True, torch.device("cpu"), GPU)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -384,7 +384,7 @@ def test_wrong_arguments_are_refused(bench: Bench, wrong: dict[str, Any]) -> Non
 def test_cudnns_call_is_the_convolution_and_its_results_stay(what: Pass, kind: str, biased: bool) -> None:
     """The stand-in for cuDNN on the CPU is torch, asked for the pass of exactly these operands."""
     problem = replace(KINDS[kind], n=2, h=7, w=7)
-    operands = torch_tuning._Operands(problem, what, biased, torch.device("cpu"), replace(GPU, l2_bytes=1))  # type: ignore[arg-type]
+    operands = torch_tuning.Operands(problem, what, biased, torch.device("cpu"), replace(GPU, l2_bytes=1))  # type: ignore[arg-type]
     geometry = Geometry(problem.stride, problem.padding, problem.dilation, problem.groups)
     first, second, out = operands._at(1)
     function = {
@@ -400,7 +400,7 @@ def test_cudnns_call_is_the_convolution_and_its_results_stay(what: Pass, kind: s
 @pytest.mark.parametrize("what", PASSES)
 def test_our_call_is_of_the_operands_and_the_cut(what: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = KINDS["width 24"]
-    operands = torch_tuning._Operands(problem, what, False, torch.device("cpu"), GPU)  # type: ignore[arg-type]
+    operands = torch_tuning.Operands(problem, what, False, torch.device("cpu"), GPU)  # type: ignore[arg-type]
     asked: list[tuple[Any, ...]] = []
 
     def note(*given: Any) -> Any:

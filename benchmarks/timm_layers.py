@@ -1,0 +1,247 @@
+"""Layers of timm's models that nobody timed before: how good the choices of cuts are for them, and beside cuDNN.
+
+Every distinct grouped convolution of timm's models is a layer; so many are drawn, each with a batch drawn too. Of each
+pass up to `--cuts` cuts are timed, in the order in which they are guessed to be fast, and cuDNN, whose `benchmark` is
+off, as `tapestry.kernels.torch.tune` times them: between kernels of torch's in a CUDA graph. Rows are written as they
+come.
+
+    python benchmarks/timm_layers.py find layers.json                 # needs timm, and no GPU; minutes
+    python benchmarks/timm_layers.py time layers.json rows.jsonl --many 200 --seed 1 --jobs 8 --limit 400
+    python benchmarks/timm_layers.py report rows.jsonl
+
+Kernels are compiled first, on all processors (half an hour of two for 200 layers). Timing needs an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from math import exp, log
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES
+
+BATCHES = (1, 16, 32, 64, 128, 256)
+ELEMENTS = (1 << 18, 1 << 27)  # of the larger of input and output: less is nothing but launches, more does not fit
+SLOWER = 1.02  # times cuDNN's time
+Row = dict[str, Any]
+
+
+# -- which layers ------------------------------------------------------------------------------------------------------
+
+
+def grouped(model: Any, extents: tuple[int, ...]) -> Iterator[ConvolutionProblem]:
+    """The grouped convolutions of a model on the device "meta" that the kernels compute, of one bf16 image."""
+    import torch
+
+    from tapestry.kernels.torch_models import convolutions
+    from tapestry.kernels.torch_replacement import unfit
+
+    images = torch.empty(1, *extents, dtype=torch.bfloat16)
+    for met in convolutions(model.to(torch.bfloat16), images):
+        if met.layer.groups > 1 and unfit(met.layer) is None:
+            yield met.problem
+
+
+def find(path: Path, pattern: str) -> None:
+    """Write the distinct layers of timm's models, and the models that have each."""
+    import timm
+    import torch
+
+    found: dict[ConvolutionProblem, list[str]] = {}
+    for name in timm.list_models(pattern):
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name)
+            for problem in grouped(model, model.default_cfg.get("input_size", (3, 224, 224))):
+                found.setdefault(problem, []).append(name)
+        except Exception as error:  # models that cannot be made, or called, without memory
+            print(f"{name}: left out, {type(error).__name__}", file=sys.stderr)
+    rows = [[fields(problem), names] for problem, names in found.items()]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    print(f"{len(rows)} layers")
+
+
+def fields(problem: ConvolutionProblem) -> list[Any]:
+    p = problem
+    return [p.n, p.h, p.w, p.c, p.groups, p.r, p.s, p.stride, p.dilation, p.padding, p.dtype, p.channels_out]
+
+
+def problem_of(values: Iterable[Any]) -> ConvolutionProblem:
+    *some, stride, dilation, padding, dtype, out = values
+    return ConvolutionProblem(*some, tuple(stride), tuple(dilation), tuple(padding), dtype, channels_out=out)
+
+
+def drawn(layers: list[ConvolutionProblem], many: int, seed: int) -> list[ConvolutionProblem]:
+    """So many layers, each with a batch: the same for the same seed."""
+    draw = random.Random(seed)
+    order, found = draw.sample(layers, len(layers)), []
+    for layer in order:
+        one = max(layer.h * layer.w * layer.c, layer.p * layer.q * layer.k)
+        fitting = [n for n in BATCHES if ELEMENTS[0] <= n * one <= ELEMENTS[1]]
+        if fitting and len(found) < many:
+            found.append(problem_of([draw.choice(fitting), *fields(layer)[1:]]))
+    return found
+
+
+# -- timing ------------------------------------------------------------------------------------------------------------
+
+
+def measure(given: argparse.Namespace) -> None:
+    """This process's share: cuDNN prepares all of it first, beside the other processes, then one times at a time."""
+    import torch
+    from model_steps import alone  # type: ignore[import-not-found, unused-ignore]
+
+    from tapestry.kernels.cost.contenders import contenders
+    from tapestry.kernels.cost.cudnn import is_faster
+    from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.runtime.device import properties
+    from tapestry.kernels.torch_tuning import ROUNDS, Clock, Operands, agreeing
+
+    deadline, gpu = monotonic() + given.limit, described_gpu(properties(0))
+    first, step = given.share
+    mine = [(problem, what) for problem in chosen(given)[first::step] for what in PASSES]
+    with torch.no_grad(), given.rows.open("a", encoding="utf-8") as rows:
+        with alone(given.lock, shared=True):
+            for problem, what in mine:
+                Operands(problem, what, False, 0, gpu).by_cudnn()(0)
+        torch.cuda.empty_cache()
+        for problem, what in mine:
+            if monotonic() > deadline:
+                return
+            found, operands = contenders(problem, what, gpu, given.cuts), Operands(problem, what, False, 0, gpu)
+            with alone(given.lock):
+                clock = Clock(0)
+                right, refused = agreeing(operands, found)
+                calls = [*(call for _, call in right), operands.by_cudnn()]
+                *times, by_cudnn = map(
+                    min, zip(*[[clock.us(call) for call in calls] for _ in range(ROUNDS)], strict=True)
+                )
+            row = {"problem": fields(problem), "pass": what, "times": times, "cudnn": by_cudnn}
+            row |= {"left": is_faster(problem, what, gpu), "refused": len(refused), "cuts": [repr(c) for c, _ in right]}
+            rows.write(json.dumps(row) + "\n")
+            rows.flush()
+            del operands
+            torch.cuda.empty_cache()
+
+
+def chosen(given: argparse.Namespace) -> list[ConvolutionProblem]:
+    layers = [problem_of(values) for values, _ in json.loads(given.layers.read_text(encoding="utf-8"))]
+    return drawn(layers, given.many, given.seed)
+
+
+def time_all(given: argparse.Namespace) -> None:
+    """Compile everything, then time it in processes that each have a share."""
+    from tapestry.kernels.convolution.recipes import recipes_of
+    from tapestry.kernels.cost.contenders import contenders
+    from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.runtime.device import device_architecture, properties
+    from tapestry.kernels.runtime.parallel import compile_all
+    from tapestry.kernels.warm_up import bar, once
+
+    gpu = described_gpu(properties(0))
+    wanted = once(
+        recipe
+        for problem in chosen(given)
+        for what in PASSES
+        for cut in contenders(problem, what, gpu, given.cuts)
+        for recipe in recipes_of(problem, what, cut, {})
+    )
+    with bar(True) as note:
+        compile_all(wanted, device_architecture(0), None, note)
+    parts = [given.rows.with_name(f"{given.rows.name}.part{number}") for number in range(given.jobs)]
+    same = ["--many", given.many, "--seed", given.seed, "--cuts", given.cuts, "--limit", given.limit]
+    same += ["--lock", f"{given.rows}.lock", "--share"]
+    command = [sys.executable, __file__, "share", str(given.layers)]
+    running = [
+        subprocess.Popen([*command, str(part), *map(str, [*same, number, given.jobs])])
+        for number, part in enumerate(parts)
+    ]
+    for process in running:
+        process.wait()
+    with given.rows.open("a", encoding="utf-8") as rows:
+        for part in parts:
+            rows.write(part.read_text(encoding="utf-8") if part.exists() else "")
+    for left in given.rows.parent.glob(f"{given.rows.name}.*"):
+        left.unlink()
+    report(given.rows)
+
+
+# -- what came out -----------------------------------------------------------------------------------------------------
+
+
+def report(path: Path) -> None:
+    """Print the table of docs/kernels.md, and the passes that are slower than cuDNN's."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    print(summary(rows))
+
+
+def summary(rows: list[Row]) -> str:
+    """How the choices did, of every pass: cuDNN's time over that of what is chosen, and what the choice lost."""
+    rows = [row for row in rows if row["times"]]
+    lines = [f"{len(rows)} passes, {sum(row['refused'] for row in rows)} cuts gave other numbers or none.", ""]
+    lines += [
+        "| pass | passes | as fast as cuDNN | lost by the choice | at worst |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for what in PASSES:
+        lost = [row["times"][0] / min(row["times"]) for row in rows if row["pass"] == what]
+        beside = [row["cudnn"] / taken(row) for row in rows if row["pass"] == what]
+        if lost:
+            cells = [what.replace("_", " "), str(len(lost)), f"{_mean(beside):.2f}", f"{100 * (_mean(lost) - 1):.1f} %"]
+            lines.append(f"| {' | '.join(cells)} | {100 * (max(lost) - 1):.0f} % |")
+    slower = sorted(
+        (row for row in rows if taken(row) > SLOWER * row["cudnn"]), key=lambda row: row["cudnn"] / taken(row)
+    )
+    lines += ["", f"Slower than cuDNN by more than 2 %: {len(slower)}.", ""]
+    lines += [
+        f"- {row['problem']} {row['pass']}: {row['times'][0]:.1f} us, cuDNN's {row['cudnn']:.1f}, by the best cut"
+        f" {min(row['times']):.1f}"
+        for row in slower
+    ]
+    return "\n".join(lines)
+
+
+def taken(row: Row) -> float:
+    """Microseconds of whoever computes a pass."""
+    return float(row["cudnn"] if row["left"] else row["times"][0])
+
+
+def _mean(values: list[float]) -> float:
+    return exp(sum(map(log, values)) / len(values))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("find", "time", "share", "report"))
+    parser.add_argument("layers", type=Path, help="of `report`, the rows")
+    parser.add_argument("rows", type=Path, nargs="?")
+    parser.add_argument("--models", default="*", help="which of timm's models, with wildcards")
+    parser.add_argument("--many", type=int, default=200, help="layers")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cuts", type=int, default=5, help="of a pass, at most")
+    parser.add_argument("--jobs", type=int, default=4, help="processes")
+    parser.add_argument("--limit", type=float, default=400.0, help="seconds of timing")
+    parser.add_argument("--share", type=int, nargs=2, default=(0, 1), help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.what in ("time", "share") and given.rows is None:
+        parser.error("where to are the rows?")
+    if given.what == "find":
+        find(given.layers, given.models)
+    elif given.what == "report":
+        report(given.layers)
+    else:
+        (time_all if given.what == "time" else measure)(given)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
