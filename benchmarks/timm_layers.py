@@ -9,7 +9,7 @@ come.
     python benchmarks/timm_layers.py time layers.json rows.jsonl --many 200 --seed 1 --jobs 8 --limit 400
     python benchmarks/timm_layers.py report rows.jsonl
 
-Kernels are compiled first, on all processors (half an hour of two for 200 layers). Timing needs an NVIDIA GPU.
+Kernels are compiled first, on all processors: some 2,500 for 200 layers. Timing needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from math import exp, log
+from collections.abc import Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
+from statistics import geometric_mean
 from time import monotonic
 from typing import Any
 
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES
+from tapestry.kernels.cost.measurements import problem_of
 
 BATCHES = (1, 16, 32, 64, 128, 256)
 ELEMENTS = (1 << 18, 1 << 27)  # of the larger of input and output: less is nothing but launches, more does not fit
@@ -64,19 +66,9 @@ def find(path: Path, pattern: str) -> None:
                 found.setdefault(problem, []).append(name)
         except Exception as error:  # models that cannot be made, or called, without memory
             print(f"{name}: left out, {type(error).__name__}", file=sys.stderr)
-    rows = [[fields(problem), names] for problem, names in found.items()]
+    rows = [[astuple(problem), names] for problem, names in found.items()]
     path.write_text(json.dumps(rows), encoding="utf-8")
     print(f"{len(rows)} layers")
-
-
-def fields(problem: ConvolutionProblem) -> list[Any]:
-    p = problem
-    return [p.n, p.h, p.w, p.c, p.groups, p.r, p.s, p.stride, p.dilation, p.padding, p.dtype, p.channels_out]
-
-
-def problem_of(values: Iterable[Any]) -> ConvolutionProblem:
-    *some, stride, dilation, padding, dtype, out = values
-    return ConvolutionProblem(*some, tuple(stride), tuple(dilation), tuple(padding), dtype, channels_out=out)
 
 
 def drawn(layers: list[ConvolutionProblem], many: int, seed: int) -> list[ConvolutionProblem]:
@@ -87,7 +79,7 @@ def drawn(layers: list[ConvolutionProblem], many: int, seed: int) -> list[Convol
         one = max(layer.h * layer.w * layer.c, layer.p * layer.q * layer.k)
         fitting = [n for n in BATCHES if ELEMENTS[0] <= n * one <= ELEMENTS[1]]
         if fitting and len(found) < many:
-            found.append(problem_of([draw.choice(fitting), *fields(layer)[1:]]))
+            found.append(replace(layer, n=draw.choice(fitting)))
     return found
 
 
@@ -124,7 +116,7 @@ def measure(given: argparse.Namespace) -> None:
                 *times, by_cudnn = map(
                     min, zip(*[[clock.us(call) for call in calls] for _ in range(ROUNDS)], strict=True)
                 )
-            row = {"problem": fields(problem), "pass": what, "times": times, "cudnn": by_cudnn}
+            row = {"problem": astuple(problem), "pass": what, "times": times, "cudnn": by_cudnn}
             row |= {"left": is_faster(problem, what, gpu), "refused": len(refused), "cuts": [repr(c) for c, _ in right]}
             rows.write(json.dumps(row) + "\n")
             rows.flush()
@@ -164,14 +156,15 @@ def time_all(given: argparse.Namespace) -> None:
         subprocess.Popen([*command, str(part), *map(str, [*same, number, given.jobs])])
         for number, part in enumerate(parts)
     ]
-    for process in running:
-        process.wait()
+    failed = sum(process.wait() != 0 for process in running)
     with given.rows.open("a", encoding="utf-8") as rows:
         for part in parts:
             rows.write(part.read_text(encoding="utf-8") if part.exists() else "")
-    for left in given.rows.parent.glob(f"{given.rows.name}.*"):
-        left.unlink()
+    for left in (*parts, Path(f"{given.rows}.lock")):
+        left.unlink(missing_ok=True)
     report(given.rows)
+    if failed:
+        raise SystemExit(f"{failed} of {given.jobs} processes failed: their rows end where they did")
 
 
 # -- what came out -----------------------------------------------------------------------------------------------------
@@ -195,7 +188,8 @@ def summary(rows: list[Row]) -> str:
         lost = [row["times"][0] / min(row["times"]) for row in rows if row["pass"] == what]
         beside = [row["cudnn"] / taken(row) for row in rows if row["pass"] == what]
         if lost:
-            cells = [what.replace("_", " "), str(len(lost)), f"{_mean(beside):.2f}", f"{100 * (_mean(lost) - 1):.1f} %"]
+            speed, loss = geometric_mean(beside), geometric_mean(lost) - 1
+            cells = [what.replace("_", " "), str(len(lost)), f"{speed:.2f}", f"{100 * loss:.1f} %"]
             lines.append(f"| {' | '.join(cells)} | {100 * (max(lost) - 1):.0f} % |")
     slower = sorted(
         (row for row in rows if taken(row) > SLOWER * row["cudnn"]), key=lambda row: row["cudnn"] / taken(row)
@@ -212,10 +206,6 @@ def summary(rows: list[Row]) -> str:
 def taken(row: Row) -> float:
     """Microseconds of whoever computes a pass."""
     return float(row["cudnn"] if row["left"] else row["times"][0])
-
-
-def _mean(values: list[float]) -> float:
-    return exp(sum(map(log, values)) / len(values))
 
 
 def main() -> int:

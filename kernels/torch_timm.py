@@ -43,14 +43,18 @@ def _sides(extent: int, taps: int, step: int, gap: int) -> tuple[int, int]:
 _known_geometry = lru_cache(maxsize=1024)(same_geometry)
 
 
+def _geometry_at(extents: Ints, *filter_and_steps: Any) -> Geometry:
+    """The same from a cache, but while compiling: then extents may be symbols, which are no key."""
+    if torch.compiler.is_compiling():
+        return same_geometry(extents, *filter_and_steps)
+    return _known_geometry(tuple(extents), *filter_and_steps)
+
+
 class SameConv2d(GroupedConv2d):
     """timm's Conv2dSame: its padding, by the kernels, is no copy of the images."""
 
     def moved(self, extents: Ints, /) -> Geometry:
-        steps = (tuple(self.kernel_size), tuple(self.stride), tuple(self.dilation), self.groups)
-        if torch.compiler.is_compiling():  # extents may be symbols, which are no key
-            return same_geometry(extents, *steps)
-        return _known_geometry(tuple(extents), *steps)
+        return _geometry_at(extents, tuple(self.kernel_size), tuple(self.stride), tuple(self.dilation), self.groups)
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w] -> as many rows and columns as there are steps in those of the input."""
@@ -97,8 +101,7 @@ class FusedSameConv2d(FusedConv2d):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w], and what is added to the result before the activation."""
         stride, _, dilation, groups = self.geometry
-        sizes = (x.shape[2:], tuple(self.weight.shape[2:]), stride, dilation, groups)
-        moved = same_geometry(*sizes) if torch.compiler.is_compiling() else _known_geometry(*sizes)
+        moved = _geometry_at(x.shape[2:], tuple(self.weight.shape[2:]), stride, dilation, groups)
         return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), moved)
 
 

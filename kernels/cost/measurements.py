@@ -53,14 +53,20 @@ def from_json(text: str) -> Table:
     return Table(document["gpu"], document["date"], document["copy_bytes_per_s"], measured)
 
 
-def _measured(entry: dict[str, Any]) -> Measured:
-    # A table may be older than cells of outputs, and than other channels out than in.
-    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *later = entry["problem"]
+def problem_of(values: Sequence[Any]) -> ConvolutionProblem:
+    """The problem of which `dataclasses.astuple` gave the values, from JSON too.
+
+    A table may be older than cells of outputs, and than other channels out than in.
+    """
+    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *later = values
     steps = tuple(stride), tuple(dilation), tuple(padding)
     cell, taps, out = later + LATER[len(later) :]
     dealt = tuple(cell), None if taps is None else tuple(taps)
-    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt, out)
-    what = entry["pass"]
+    return ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt, out)
+
+
+def _measured(entry: dict[str, Any]) -> Measured:
+    problem, what = problem_of(entry["problem"]), entry["pass"]
     if what not in get_args(Pass):
         raise ValueError(f"no pass {what!r}: one of {get_args(Pass)}")
     kind = ForwardConfiguration if FAMILY[what] == "forward" else WeightGradientConfiguration

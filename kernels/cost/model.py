@@ -39,9 +39,10 @@ Configuration = ForwardConfiguration | WeightGradientConfiguration
 ENOUGH = 8
 # Where fewer were measured, a prediction has to promise so much less: the least of many predictions is one too low.
 DOUBT = 1.07
-EVENTS_S = 2.5e-6  # what times between events have beyond those of a chain
-LEAST_BYTES = 20e6  # that rows walked one by one by pairs move: octets were mostly faster at smaller problems
-STRIDED = 1.1  # times that kernels of octets take what is predicted of large strided depthwise layers
+# By these three the choices of forward passes of timm's layers lost least, of the values that were tried: what times
+# between events, as those of octets are, have beyond those of a chain (0.5 to 2.5 us); what is moved at least where
+# pairs walk rows one by one; and times that octets take what is predicted of them where there are strides.
+EVENTS_S, LEAST_BYTES, STRIDED = 2.5e-6, 20e6, 1.1
 PAIRS = "pairs"  # the trees of kernels of channel pairs, that walk rows one by one
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
