@@ -24,6 +24,7 @@ from .configuration import (
     footprint,
     group_block,
     legal,
+    odd_blocks,
     open_rows,
 )
 from .problem import ConvolutionProblem
@@ -133,7 +134,7 @@ def _shares(group: int) -> Iterator[tuple[Filter, int, int]]:
 
 def _channel_blocks(problem: ConvolutionProblem) -> list[int]:
     widest = max(group_block(problem), min(64, 1 << (problem.c - 1).bit_length()))
-    return [block for block in (widest, widest // 2) if block >= group_block(problem)]
+    return [block for block in (widest, widest // 2) if block >= group_block(problem)] + odd_blocks(problem)
 
 
 def _column_tiles(problem: ConvolutionProblem) -> list[int]:

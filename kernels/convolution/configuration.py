@@ -17,6 +17,8 @@ KIB = 1024
 SERVICE_WARPS, WARPGROUP, LANES = 2, 4, 32
 LEFT_REGISTERS = 56  # of loader and storer where they leave some
 MAX_BOX = 256  # elements in one direction of a box
+MOST_BOX_OCTETS = 32
+MOST_ODD = 2
 MAX_THREADS = 1024
 BARRIER_BYTES = 8
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
@@ -80,6 +82,11 @@ class ForwardConfiguration:
         return pick(self.pairs > 0, 2 * self.pairs, 8 * self.octets)
 
     @property
+    def pitch(self) -> Number:
+        """Channels from one position to the next in shared memory."""
+        return pick((self.pairs == 0) & odd(self.channels), self.channels, pitch(self.channels))
+
+    @property
     def warps(self) -> Number:
         """Warps of a block that compute."""
         return self.channels // self.warp_channels * ceil(self.images * self.units / (self.tile_units * self.tiles))
@@ -106,7 +113,7 @@ def group_block(problem: ConvolutionProblem) -> int:
 
 def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footprint:
     """Threads, shared memory and registers of `cut`: the formulas of forward.cu."""
-    pixel, box_x = 2 * pitch(cut.channels), _box_x(problem, cut)
+    pixel, box_x = 2 * cut.pitch, _box_x(problem, cut)
     row = cut.images * box_x * pixel
     cell_rows, cell_columns = problem.cell
     ragged = cut.images * cut.units % (cut.tile_units * cut.tiles) > 0
@@ -117,6 +124,19 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     shared = ring + barriers + pick(cut.filter == "registers", 0, filter_bytes(problem, cut))
     service = pick(trades(problem, cut), WARPGROUP, SERVICE_WARPS)
     return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
+
+
+def odd_blocks(problem: ConvolutionProblem) -> list[int]:
+    """Channels of blocks of an odd number of octets that share out all channels, where blocks of 64 do not."""
+    whole = problem.c // 8
+    if problem.width > 8 or problem.c % 64 == 0:
+        return []
+    return [8 * octets for octets in range(3, MOST_BOX_OCTETS, 2) if whole % octets == 0][-MOST_ODD:]
+
+
+def odd(channels: Number) -> Number:
+    """Whether so many channels are an odd number of octets: positions side by side touch all banks without a swizzle."""
+    return channels // 8 % 2 == 1
 
 
 def pitch(channels: Number) -> Number:
@@ -192,13 +212,13 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         copyable(problem)
         & (cut.channels % (8 * cut.octets) == 0)
         & (cut.channels % group_block(problem) == 0)
-        & pick(cut.pairs > 0, cut.channels <= pitch(cut.channels), cut.channels == pitch(cut.channels))
+        & pick(cut.pairs > 0, cut.channels <= cut.pitch, cut.channels == cut.pitch)
         & (cut.octets <= group_block(problem) // 8)
         & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
         & pick(cut.late, cut.filter != "shared", True)
         & ((cut.pairs == 0) | pairable(problem))
         & pick(cut.leaving == 1, cut.together == 1, _in_blocks(problem, cut))
-        & (larger(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX)
+        & (larger(cut.channels, taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX)
         & (taken.threads <= MAX_THREADS)
         & (taken.threads * cut.blocks <= THREADS_PER_SM)
         & (taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks)

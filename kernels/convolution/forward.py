@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from ..dimensions.declarations import declarations
-from .configuration import LEFT_REGISTERS, ForwardConfiguration, group_block, pitch, taken_registers, trades
+from .configuration import LEFT_REGISTERS, ForwardConfiguration, group_block, taken_registers, trades
 from .forward_dimensions import specification
 from .launch import TapLine, Taps
 from .problem import ConvolutionProblem
@@ -41,7 +41,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "DILATION_Y": problem.dilation[0],
         "DILATION_X": problem.dilation[1],
         "CHANNELS": cut.channels,
-        "PITCH": pitch(cut.channels),
+        "PITCH": cut.pitch,
         "IMAGES": cut.images,
         "UNITS_Q": cut.units,
         "TILES": cut.tiles,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..dimensions.specification import Compound, Dimension, Extent, Fold, Module, Parameter, Specification, Tensor
-from .configuration import LANES, QUAD, ForwardConfiguration, column_steps, footprint, group_block, pitch
+from .configuration import LANES, QUAD, ForwardConfiguration, column_steps, footprint, group_block
 from .problem import ConvolutionProblem
 
 WHOLE = (
@@ -60,8 +60,8 @@ def specification(
 
 def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tensor, Tensor]:
     """A row of the input box, and the output rows of a row of cells."""
-    chunks = pitch(cut.channels) // 8
-    swizzle = 16 * chunks if chunks > 1 else 0
+    chunks = cut.pitch // 8
+    swizzle = 0 if chunks % 2 else 16 * chunks
     box = (Extent("Image", cut.images), Extent("X", footprint(problem, cut).box_x), Extent("C8", chunks))
     rows, columns = (Extent("RowParity", problem.cell[0]), Extent("Column", 8 * cut.units * problem.cell[1]))
     out = (Extent("Image", cut.images), rows, columns, Extent("K8", chunks))

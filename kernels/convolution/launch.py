@@ -57,6 +57,20 @@ class Taps:
         return cls(TapLine(rows, rows - 1, -1), TapLine(columns, columns - 1, -1))
 
 
+class Every(NamedTuple):
+    """Every `step`-th row or column, from `first` on."""
+
+    step: int = 1
+    first: int = 0
+
+    def of(self, extent: int) -> int:
+        """How many there are."""
+        return -(-(extent - self.first) // self.step)
+
+
+ALL = Every()
+
+
 @dataclass(frozen=True)
 class View:
     """A channels-last tensor in memory: extents (n, h, w, c) and strides in elements; c is dense."""
@@ -75,19 +89,13 @@ class View:
         (n, h, w, c), (image, row, column) = self.shape, self.strides
         return View(self.pointer, (h, n, w, c), (row, image, column), self.dtype)
 
-
-class Every(NamedTuple):
-    """Every `step`-th row or column, from `first` on."""
-
-    step: int = 1
-    first: int = 0
-
-    def of(self, extent: int) -> int:
-        """How many there are."""
-        return -(-(extent - self.first) // self.step)
-
-
-ALL = Every()
+    def every(self, rows: Every, columns: Every) -> View:
+        """Some rows and columns, as a tensor."""
+        (n, h, w, c), (image, row, column) = self.shape, self.strides
+        start = self.pointer + 2 * (rows.first * row + columns.first * column)
+        return View(
+            start, (n, rows.of(h), columns.of(w), c), (image, rows.step * row, columns.step * column), self.dtype
+        )
 
 
 @dataclass(frozen=True)
@@ -132,10 +140,7 @@ class Walk:
 
     def read(self, x: View) -> View:
         """The rows and columns of the input that are read, as a tensor."""
-        (n, h, w, c), (image, row, column) = x.shape, x.strides
-        start = x.pointer + 2 * (self.rows.first * row + self.columns.first * column)
-        strides = (image, self.rows.step * row, self.columns.step * column)
-        return View(start, (n, self.rows.of(h), self.columns.of(w), c), strides, x.dtype)
+        return x.every(self.rows, self.columns)
 
 
 @dataclass(frozen=True)
@@ -212,9 +217,10 @@ def arguments(
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
-    upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
-    target = tensor_map(output, out_box, cut.channels)
-    added = tensor_map(residual, out_box, cut.channels) if residual else target
+    swizzled = not cut.pitch // 8 % 2
+    upper, middle, lower = (tensor_map(view, box, cut.channels, swizzled) for view in inputs)
+    target = tensor_map(output, out_box, cut.channels, swizzled)
+    added = tensor_map(residual, out_box, cut.channels, swizzled) if residual else target
     existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
         upper, middle, lower, target, added, *pointers,

@@ -136,8 +136,9 @@ def first_launch(
         return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
     cut = Cut(problem, chosen)
     box = (chosen.images, 1, cut.x_columns)
-    x_map = tensor_map(x, box, chosen.channel_block)
-    dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block)
+    swizzled = not cut.chunks % 2
+    x_map = tensor_map(x, box, chosen.channel_block, swizzled)
+    dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block, swizzled)
     rows = live_rows(problem)
     edges = struct.pack("<4i", problem.h, rows.start, problem.padding[0], problem.padding[2])
     divisors = packed_divisor(max(1, len(rows))), packed_divisor(cut.column_tiles)

@@ -74,7 +74,7 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
                 least = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
-                row_bytes = WideCut(sweep, least).row_bytes
+                row_bytes = WideCut(sweep, least).walked.bytes
                 for stages in dict.fromkeys(max(2, min(12, ring // blocks // row_bytes)) for ring in RINGS):
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
                     found = WideCut(sweep, cut, fused)
@@ -154,9 +154,9 @@ def _tensor(cut: WideCut, fit: WideFit) -> float:
 
 def _shared(cut: WideCut) -> float:
     """Lines of shared memory that a warpgroup's products and sums go by for a row."""
-    line, columns, width = cut.sweep.rows, cut.sweep.columns, cut.written
-    products = cut.depth / 2 * (16 * min(2, columns.stride) + line.taps / line.stride * 2 * width)
-    pitch = columns.cell * cut.configuration.groups * cut.outputs
+    line, width = cut.sweep.rows, cut.written
+    products = cut.depth / 2 * (16 + line.taps / line.stride * 2 * width)
+    pitch = cut.sweep.columns.cell * cut.configuration.groups * cut.outputs
     banks = max(1, gcd(pitch, 8) // 2)  # times that the busiest one is asked for: of an even pitch two octets swap
     staged = 8 * width * (1 + banks) if cut.boxed else 16 * width + 64 * (1 + width / 8)
     return products + staged / line.stride
@@ -167,10 +167,10 @@ def _walked(cut: WideCut, fit: WideFit) -> tuple[float, float]:
 
     A position of an odd number of octets takes as long as one of more bytes.
     """
-    positions = cut.configuration.images * min(cut.columns, cut.sweep.columns.inputs)
+    positions = cut.walked.inside(cut.sweep.columns.inputs)
     octets = octets_brought(cut.octets_met)
     own = 16 * octets
-    return positions * (own + octets % 2 * fit.odd_bytes), cut.configuration.images * cut.columns * ceil(own / 128)
+    return positions * (own + octets % 2 * fit.odd_bytes), cut.walked.positions * ceil(own / 128)
 
 
 def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:

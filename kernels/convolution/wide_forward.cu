@@ -32,7 +32,7 @@ constexpr bool adds(int phase) {
 
 using Barriers = Slots<STAGES>;
 
-__device__ void load_rows(const TensorMap& input, const Work& work, const Barriers& barriers, unsigned shared) {
+__device__ void load_rows(const Walked& input, const Work& work, const Barriers& barriers, unsigned shared) {
     const Share share(work);
     Ring<STAGES> ring;
     for (int position = share.begin; position < share.end;) {
@@ -58,7 +58,7 @@ struct Worker {
     unsigned shared, staged;       // the ring; where this warp leaves its sums: the first of two places where they are boxed
     Ring<2> leaving;               // the place whose turn it is
     unsigned long long filter;     // of this warpgroup
-    unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
+    unsigned same, across[STRIDE_X];    // this lane's matrix row, two octets of one tap and the last and first of two
     int lane, tile, group, share;    // of the warp: 16 positions of the block, which of its groups, and which share of that
     int position;                  // the first of those, as images of the block lie side by side; PACKED
     int box_image, box_column;     // of those positions
@@ -82,7 +82,7 @@ struct Worker {
         staged = shared + STAGED_BASE + (HANDED ? 0 : BOXED ? 2 * (GROUPS > 1 ? tile : warp) : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
-        if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X);
+        if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + unit % UNITS * 8 + lane % 8);
     }
 
     // This lane's matrix rows begin at a column of a row of the ring.
@@ -90,19 +90,20 @@ struct Worker {
         const unsigned place = column * PITCH + group * READ * 16;
         const int other = crossed(lane / 16);
         same = place + other * 16;
-        across = place + other * (DILATION_X * PITCH - (READ - 1) * 16);
+#pragma unroll
+        for (int s = 0; s < STRIDE_X; ++s) across[s] = place + other * (tap_place(s + 1) - tap_place(s) - (READ - 1) * 16);
     }
 
     // Eight channels of each of two octets of the depth, of 16 positions.
     __device__ __forceinline__ void load(unsigned (&read)[4], int pair, unsigned row) const {
         const int first = 2 * pair, s = first / READ, octet = first % READ;
-        const unsigned from = lying_at(row + s * DILATION_X * PITCH + octet * 16 + (octet + 1 < READ ? same : across));
+        const unsigned from = lying_at(row + tap_place(s) + octet * 16 + (octet + 1 < READ ? same : across[s % STRIDE_X]));
         if (first + 1 < OCTETS) {
             load_matrices(read, from);
             uncross(read[0], read[2], lane >= 16), uncross(read[1], read[3], lane >= 16);
         } else {
             unsigned half[2];
-            load_matrices(half, CROSSED ? row + s * DILATION_X * PITCH + octet * 16 + same - crossed(lane / 16) * 16 : from);
+            load_matrices(half, CROSSED ? row + tap_place(s) + octet * 16 + same - crossed(lane / 16) * 16 : from);
             read[0] = half[0], read[1] = half[1], read[2] = read[3] = 0u;
         }
     }
@@ -171,7 +172,7 @@ struct Worker {
             position = run.offset + 16 * tile;
             box_image = run.image + position / MET_COLUMNS, box_column = position % MET_COLUMNS;
             const int mine = position + lane % 16;
-            read_from(mine / MET_COLUMNS * COLUMNS + mine % MET_COLUMNS * STRIDE_X);
+            read_from(mine / MET_COLUMNS * COLUMNS + mine % MET_COLUMNS);
         }
         own_place = staged_at(lane % 16);
         if constexpr (BOXED && !RESIDUAL) return;
@@ -394,7 +395,7 @@ struct Worker {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
-    wide_forward(const __grid_constant__ TensorMap input, const __grid_constant__ Boxes boxes, const __grid_constant__ Outside output,
+    wide_forward(const __grid_constant__ Walked input, const __grid_constant__ Boxes boxes, const __grid_constant__ Outside output,
                  const __grid_constant__ Outside residual, const __grid_constant__ Weights weights, const float* scale,
                  const float* bias, const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -442,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         return;
     }
     if (elected()) {
-        prefetch(input);
+        for (const TensorMap& map : input.maps) prefetch(map);
         barriers.prepare(COMPUTE_WARPS);
         if constexpr (HANDED) places.prepare();
         if constexpr (FETCHED) lying.there.init(1);

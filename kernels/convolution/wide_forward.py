@@ -12,11 +12,12 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
+from ..runtime.tensor_map import BYTES as MAP_BYTES
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
 from .wide_forward_configuration import BOX_POSITIONS, WideConfiguration, WideCut, groups
-from .wide_rows import octets_apart, octets_brought, row_map, walked_map
+from .wide_rows import octets_apart, octets_brought, row_map
 from .wide_sweep import Sweep
 
 NAME = "wide_forward"
@@ -103,15 +104,15 @@ def arguments(
     stretches, _ = cut.stretches(sms)
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
+    maps, left = cut.walked.maps(x, sweep.columns.before)
     numbers = (
-        stretch, longer, sweep.rows.inputs, sweep.rows.before, sweep.columns.before, groups(sweep), sweep.octets[1],
+        stretch, longer, sweep.rows.inputs, sweep.rows.before, *left, groups(sweep), sweep.octets[1],
         sweep.n, sweep.rows.outputs, sweep.columns.outputs,
     )  # fmt: skip
-    work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<11i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
-    map_ = walked_map(x, (chosen.images, 1, cut.columns), cut.octets_met)
-    boxes = _boxes(cut, output) if cut.boxed else map_
-    given = [map_, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
+    boxes = _boxes(cut, output) if cut.boxed else maps[:MAP_BYTES]  # nobody reads it
+    given = [maps, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
     return cut.channel_blocks * stretches, given
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from ..cost.gpu import tuned_gpu
 from .configuration import MAX_BOX, RESERVED_SHARED
 from .stretches import evenest
-from .wide_rows import BOX_LINE, octets_brought, row_bytes
+from .wide_rows import BOX_LINE, Walked, octets_brought
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
@@ -106,20 +106,16 @@ class WideCut(Warpgroups):
         return 8 * self.configuration.units or self.sweep.columns.cells
 
     @cached_property
-    def columns(self) -> int:
-        """Columns of the box of an input row."""
+    def walked(self) -> Walked:
+        """An input row, as it lies in the ring."""
         line = self.sweep.columns
-        return (self.met_columns - 1) * line.stride + (max(1, line.taps) - 1) * line.dilation + 1
+        images, taps = self.configuration.images, max(1, line.taps)
+        return Walked(self.met_columns, images, self.octets_met, taps, line.stride, line.dilation)
 
     @property
     def octets_met(self) -> int:
         """Octets of a position that a block reads."""
         return self.configuration.groups * self.sweep.octets[0]
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Of a row of the ring."""
-        return row_bytes(self.octets_met, self.configuration.images * self.columns)
 
     @cached_property
     def depth(self) -> int:
@@ -187,7 +183,7 @@ class WideCut(Warpgroups):
 
     @property
     def _ring_bytes(self) -> int:
-        return self.configuration.stages * self.row_bytes
+        return self.configuration.stages * self.walked.bytes
 
     @property
     def _staged_bytes(self) -> int:
@@ -331,7 +327,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and (_packs(cut) if cut.packed else chosen.images * chosen.units == 8 * chosen.tiles)
         and (chosen.images == 1 or cut.column_tiles == 1)
         and cut.written <= 32
-        and max(cut.columns, chosen.images, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
+        and max(cut.walked.columns, chosen.images, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and cut.threads <= 1024
         and fits(cut.shared, chosen.blocks, shared)
         and (not cut.trades or cut.registers <= cut.taken_registers)

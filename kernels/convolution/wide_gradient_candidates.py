@@ -68,7 +68,7 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
                 most = max(1, min(least.work, gpu.sms * blocks // least.channel_blocks))
                 splits, _ = evenest(least.work, problem.p, most, *_walked(problem))
                 ranks = _ranks(least, min(most, MOST_RANKS), gpu)
-                rings = (min(DEEPEST, ring // blocks // least.x_bytes) for ring in RINGS)
+                rings = (min(DEEPEST, ring // blocks // least.walked.bytes) for ring in RINGS)
                 for stages in dict.fromkeys(max(shallow.stages, rows) for rows in rings):
                     cut = replace(shallow, stages=stages, splits=splits)
                     for way in (cut, replace(cut, splits=ranks, clustered=True)):
@@ -128,13 +128,13 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     own = depth * max(FIT.product_clocks, 4 * cut.written) / problem.stride[0]  # of one filter row
     taps = depth * problem.r / problem.stride[0]
     products = own * problem.r
-    loads = 16 * depth * min(2, problem.stride[1])
+    loads = 16 * depth
     shared = loads + taps * 2 * cut.written
     chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * FIT.chained
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     octets, octets_out = octets_brought(cut.octets_met), cut.written * chosen.groups
     line_in, line_out = (16 * count + count % 2 * FIT.odd_bytes for count in (octets, octets_out))
-    loaded = chosen.images * min(cut.columns, problem.w) * (line_in + FIT.line_bytes)
+    loaded = cut.walked.inside(problem.w) * (line_in + FIT.line_bytes)
     loaded += chosen.images * min(problem.q, chosen.columns) * (line_out + FIT.line_bytes) / problem.stride[0]
     inside = cut.warpgroups * max(products, shared)
     if chosen.gathered:

@@ -15,9 +15,12 @@ constexpr int PITCH = 16 * OCTETS_APART;                                        
 // Of an even number of octets, in the copy engine's swizzle of that width; of more than there is one for, four positions meet half of the
 // banks, so that the second four of eight load the other one of two octets: CROSSED.
 constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
-constexpr int COLUMNS = (MET_COLUMNS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;      // of a row of an image that is walked
-constexpr int ROW_BYTES = IMAGES * COLUMNS * 16 * OCTETS_BROUGHT;                // that a box brings
-constexpr int ROW_UNIT = SWIZZLED ? 1024 : 128, ROW_PITCH = (IMAGES * COLUMNS * PITCH + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+// With strides, the columns that a tap meets lie side by side, too: those of each parity that any tap meets in a box of their own.
+constexpr int PARITIES = DILATION_X % STRIDE_X == 0 ? 1 : S < STRIDE_X ? S : STRIDE_X;
+constexpr int COLUMNS = MET_COLUMNS + (S - 1) * DILATION_X / STRIDE_X;               // of a parity of a row of an image that is walked
+constexpr int ROW_BYTES = PARITIES * IMAGES * COLUMNS * 16 * OCTETS_BROUGHT;     // that its boxes bring
+constexpr int ROW_UNIT = SWIZZLED ? 1024 : 128, PARITY_PITCH = (IMAGES * COLUMNS * PITCH + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+constexpr int ROW_PITCH = PARITIES * PARITY_PITCH;
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
 constexpr int THREADS = COMPUTE_THREADS + HELPERS * WARP;                        // that do anything: others load rows, and store them
@@ -28,6 +31,11 @@ constexpr int READY = 1;                                                        
 // Where an octet of a row lies, of which this is the place with positions one behind the other.
 __device__ __forceinline__ unsigned lying_at(unsigned place) {
     return SWIZZLED ? place ^ (place >> 3 & unsigned(PITCH - 16)) : place;
+}
+
+// From a position's place in the first parity to where the columns lie that it meets under tap s of the window.
+__device__ __forceinline__ constexpr int tap_place(int s) {
+    return s * DILATION_X % STRIDE_X * (PARITIES > 1 ? PARITY_PITCH : 0) + s * DILATION_X / STRIDE_X * PITCH;
 }
 
 // Which of two octets a lane names a row of for ldmatrix, where `octet` is the one whose matrix it is of; then, of what lanes have
@@ -44,7 +52,9 @@ __device__ __forceinline__ void uncross(unsigned& first, unsigned& other, bool s
 struct Lines {
     Divisor channel_blocks, parts, column_tiles, rows;    // parts of the channels written
     int stretch, longer;                                  // rows of every stretch; the first so many have one more
-    int height, top, left, groups, written;    // of the walked tensor; padding; groups; octets that one of them writes
+    int height, top;                                      // of the walked tensor; padding
+    int left[2];                                          // columns of a parity ahead of the first one of an image
+    int groups, written;                                  // groups; octets that one of them writes
 };
 
 struct Stretch {
@@ -82,15 +92,23 @@ struct Run {
     __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
 };
 
+// The maps of boxes of the walked tensor.
+struct Walked {
+    TensorMap maps[PARITIES];
+};
+
 // Asks for walked row t of a run: a whole warp runs this and elects a lane to issue.
 template <int SLOTS>
-__device__ __forceinline__ void ask_for_row(const TensorMap& map, const Lines& lines, const Run& run, int t, int channel,
+__device__ __forceinline__ void ask_for_row(const Walked& walked, const Lines& lines, const Run& run, int t, int channel,
                                             const Slots<SLOTS>& slots, Ring<SLOTS>& ring, unsigned rows) {
     slots.empty(ring.slot).wait(ring.parity ^ 1u);
     if (elected()) {
         const Barrier full = slots.full(ring.slot);
         full.arrive_expecting(ROW_BYTES);
-        load_box(rows + ring.slot * ROW_PITCH, map, channel, run.column * STRIDE_X - lines.left, run.first + t, run.image, full);
+#pragma unroll
+        for (int parity = 0; parity < PARITIES; ++parity)
+            load_box(rows + ring.slot * ROW_PITCH + parity * PARITY_PITCH, walked.maps[parity], channel,
+                     run.column - lines.left[parity], run.first + t, run.image, full);
     }
     __syncwarp();
     ring.advance();

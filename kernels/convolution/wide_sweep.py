@@ -101,10 +101,7 @@ class Part:
 
     def of(self, output: View) -> View:
         """What it writes, as a tensor."""
-        (n, h, w, c), (image, row, column) = output.shape, output.strides
-        start = output.pointer + 2 * (self.rows.first * row + self.columns.first * column)
-        strides = (image, self.rows.step * row, self.columns.step * column)
-        return View(start, (n, self.rows.of(h), self.columns.of(w), c), strides, output.dtype)
+        return output.every(self.rows, self.columns)
 
 
 def ways(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]) -> tuple[tuple[Part, ...], ...]:

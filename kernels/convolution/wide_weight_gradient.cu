@@ -68,7 +68,7 @@ __device__ __forceinline__ bool brings_x(const Run& run, int t) {
 }
 
 // A whole warp runs this and elects a lane to issue.
-__device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& work, const Barriers& barriers,
+__device__ void load_rows(const Walked& x, const TensorMap& dy, const Work& work, const Barriers& barriers,
                           unsigned shared) {
     const Share share(work);
     const int channel = (share.group * work.written + share.part * WRITTEN) * 8;
@@ -104,7 +104,7 @@ constexpr int alike() {
     while (steps * 16 % MET_COLUMNS != 0) ++steps;
     return steps;
 }
-constexpr int ALIKE = alike(), FURTHER = IMAGES == 1 ? 16 * STRIDE_X : ALIKE * 16 / MET_COLUMNS * COLUMNS;    // columns to those
+constexpr int ALIKE = alike(), FURTHER = IMAGES == 1 ? 16 : ALIKE * 16 / MET_COLUMNS * COLUMNS;    // columns to those
 
 // Leaves a sum as it is, or rounded.
 __device__ __forceinline__ void put(float* to, float sum) { *to = sum; }
@@ -179,13 +179,13 @@ struct Worker : Role {
         for (int step = 0; step < ALIKE; ++step) {
             const int position = step * 16 + lane / 16 * 8 + lane % 8;
             const int image = IMAGES == 1 ? 0 : position / MET_COLUMNS;
-            place[step] = from + (image * COLUMNS + (position - image * MET_COLUMNS) * STRIDE_X) * PITCH;
+            place[step] = from + (image * COLUMNS + position - image * MET_COLUMNS) * PITCH;
         }
     }
 
     // Of a group's octet under a filter row: where it lies at a position.
     __device__ __forceinline__ static unsigned octet_place(int octet) {
-        return octet / READ * DILATION_X * PITCH + octet % READ * 16;
+        return tap_place(octet / READ) + octet % READ * 16;
     }
 
     // Sixteen positions of two octets, transposed.
@@ -380,7 +380,7 @@ struct Worker : Role {
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
-    wide_weight_gradient(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap dy, Left* to,
+    wide_weight_gradient(const __grid_constant__ Walked x, const __grid_constant__ TensorMap dy, Left* to,
                          const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
@@ -410,7 +410,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if (warp > COMPUTE_WARPS) return;
     }
     if (elected()) {
-        prefetch(x);
+        for (const TensorMap& map : x.maps) prefetch(map);
         prefetch(dy);
         barriers.x.prepare(COMPUTE_WARPS);
         barriers.dy.prepare(COMPUTE_WARPS);

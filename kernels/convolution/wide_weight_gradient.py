@@ -23,7 +23,7 @@ from .problem import ConvolutionProblem
 from .weight_gradient_configuration import MOST_RANKS
 from .wide_forward import product
 from .wide_forward_configuration import fits
-from .wide_rows import octets_apart, octets_brought, row_bytes, walked_map
+from .wide_rows import Walked, octets_apart, octets_brought
 from .wide_sweep import together
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
@@ -145,19 +145,16 @@ class WideGradientCut(Warpgroups):
         return self.configuration.images * self.configuration.columns
 
     @cached_property
-    def columns(self) -> int:
-        problem = self.problem
-        return (self.configuration.columns - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
+    def walked(self) -> Walked:
+        """A row of x, as it lies in its ring."""
+        problem, chosen = self.problem, self.configuration
+        steps = problem.s, problem.stride[1], problem.dilation[1]
+        return Walked(chosen.columns, chosen.images, self.octets_met, *steps)
 
     @cached_property
     def octets_met(self) -> int:
         """Octets of a position of x that a block reads."""
         return self.configuration.groups * self.read
-
-    @cached_property
-    def x_bytes(self) -> int:
-        """Of a row of the ring of x."""
-        return row_bytes(self.octets_met, self.configuration.images * self.columns)
 
     @cached_property
     def line(self) -> int:
@@ -205,7 +202,7 @@ class WideGradientCut(Warpgroups):
         return self._shared(STEP * self.line if self.few_zeros else self.dy_bytes)
 
     def _shared(self, zeros: int) -> int:
-        rows = self.dy_stages * _whole(self.dy_bytes) + self.configuration.stages * self.x_bytes + _whole(zeros)
+        rows = self.dy_stages * _whole(self.dy_bytes) + self.configuration.stages * self.walked.bytes + _whole(zeros)
         return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
 
     @property
@@ -264,7 +261,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and cut.written <= 32
         and cut.positions % STEP == 0
         and (chosen.images == 1 or cut.column_tiles == 1)
-        and max(cut.columns, chosen.images, chosen.columns, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
+        and max(cut.walked.columns, chosen.images, chosen.columns, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and (not chosen.gathered or cut.gathers)
         and cut.threads <= 1024
         and fits(cut.shared, chosen.blocks, shared)
@@ -323,16 +320,16 @@ def launches(
     Of a single split or a cluster, the launch that leaves its sums in `out`.
     """
     cut = WideGradientCut(problem, chosen)
-    x_map = walked_map(x, (chosen.images, 1, cut.columns), cut.octets_met)
+    x_maps, left = cut.walked.maps(x, problem.padding[2])
     dy_map = tensor_map(dy, (chosen.images, 1, chosen.columns), cut.channels_brought)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (
-        stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets_out,
+        stretch, longer, problem.h, problem.padding[0], *left, cut.groups, cut.octets_out,
         chosen.x_parts, problem.k,
     )  # fmt: skip
-    work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
-    made = (x_map, dy_map, workspace if chosen.apart else out, work)
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
+    made = (x_maps, dy_map, workspace if chosen.apart else out, work)
     along_y = chosen.splits if chosen.clustered else 1
     grid, cluster = (cut.channel_blocks * (chosen.splits // along_y), along_y), (1, along_y)
     first = Launch(grid, (cut.threads,), made, cut.shared, cluster, residents=chosen.blocks)

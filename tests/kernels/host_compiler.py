@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import itertools
 import os
 import subprocess
 import time
@@ -33,6 +34,9 @@ DOOR = """
 extern "C" __attribute__((visibility("default"))) const char* run_NAME(
     const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed, unsigned cluster) {
   return run_grid(NAME, grid, block, given, seed, cluster);
+}
+extern "C" __attribute__((visibility("default"))) unsigned parameter_NAME(unsigned index) {
+  return parameter_bytes(NAME, index);
 }
 """
 
@@ -83,14 +87,19 @@ def begun(header: Path, *options: str) -> tuple[str, ...]:
 
 
 def emulated(text: str, *names: str) -> ctypes.CDLL:
-    """Kernels and the machine that runs them (`emulation/machine.hpp`): `run_NAME` launches the kernel NAME."""
+    """Kernels and the machine that runs them (`emulation/machine.hpp`): `run_NAME` launches the kernel NAME.
+
+    `run_NAME.sizes` are the bytes of the kernel's parameters.
+    """
     memory = "extern __shared__ __align__(1024) unsigned char memory[];"
     text = text.replace(memory, "unsigned char* memory = emulated::shared_memory;")
     doors = [DOOR.replace("NAME", name) for name in names]
     machine = [compiled(path, *EMULATED) for path in MACHINE]
     loaded = library("\n".join([text, *doors]), *begun(EMULATION / "run.hpp", *EMULATED), linked=machine)
     for name in names:
-        getattr(loaded, f"run_{name}").restype = ctypes.c_char_p
+        entry, size = getattr(loaded, f"run_{name}"), getattr(loaded, f"parameter_{name}")
+        entry.restype = ctypes.c_char_p
+        entry.sizes = tuple(itertools.takewhile(bool, map(size, itertools.count())))
     return loaded
 
 

@@ -60,8 +60,10 @@ def wide_problems(draw: st.DrawFn, kind: Kind[Cut], tile: int) -> ConvolutionPro
     return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
 
 
-def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+def tensor_map(view: View, box: tuple[int, int, int], channels: int, swizzled: bool = True) -> bytes:
     """What `emulation/tapestry/async.cuh` reads in the place of a tensor map: the narrowest swizzle that has room."""
+    if not swizzled:
+        return row_map(view, box, channels)
     span = next(span for span in sorted(SWIZZLES) if span >= 2 * channels)
     return _map(view, box, channels, 0 if SWIZZLES[span] == "none" else span)
 
@@ -94,6 +96,8 @@ def start(
     """One launch on the emulated machine. Each argument lies at a multiple of 64 bytes, as tensor maps have to."""
     triple = ctypes.c_uint * 3
     held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little", signed=True) for value in given]
+    for number, (data, size) in enumerate(zip(held, entry.sizes, strict=True)):  # type: ignore[attr-defined]
+        assert len(data) == size or not isinstance(given[number], bytes), f"argument {number}: {len(data)}, not {size}"
     buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
     addresses = []
     for buffer, data in zip(buffers, held, strict=True):

@@ -64,6 +64,9 @@ KINDS = [
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
     Kind(cut(16, 1, 3, 2, rows=2, late=True), 4, 2, dilation=(2, 1)),
+    # An odd number of octets.
+    Kind(cut(24, 1, 3, 2, late=True), 3, 3, width=1, fused=True, activation="relu"),
+    Kind(cut(40, 2, 1, 1, stages=4), 5, 3, width=2, stride=(2, 2), dtype="bf16"),
 ]
 # Pairs of channels: both widths, two and four pairs a warp, units beyond the last one, steps alone and in twos.
 PAIRED = [
@@ -103,6 +106,8 @@ BACK = [
     Kind(cut(16, 1, 2, 1), 3, 3),
     Kind(cut(16, 2, 1, 1, late=True), 3, 2, width=2, stride=(2, 1), dtype="bf16"),
     Kind(cut(16, 1, 3, 1, late=True), 3, 3, stride=(2, 2)),
+    Kind(cut(24, 1, 3, 1, late=True), 3, 3, stride=(2, 2)),
+    Kind(cut(40, 3, 1, 2), 5, 5, width=1, stride=(2, 2), dtype="bf16"),
     Kind(cut(32, 3, 1, 2), 3, 3, stride=(2, 2)),
     Kind(cut(64, 1, 2, 1, rows=2, late=True), 4, 5, stride=(2, 2), dtype="bf16"),
     Kind(cut(8, 1, 2, 1), 7, 6, width=1, stride=(2, 2)),

@@ -11,6 +11,13 @@ void call(void (*kernel)(Parameters...), const void* const* arguments, std::inde
     kernel(*static_cast<const std::remove_cv_t<std::remove_reference_t<Parameters>>*>(arguments[I])...);
 }
 
+// Bytes of a kernel's parameter; none beyond the last.
+template <class... Parameters>
+constexpr unsigned parameter_bytes(void (*)(Parameters...), unsigned index) {
+    constexpr unsigned sizes[] = {sizeof(Parameters)..., 0u};
+    return index < sizeof...(Parameters) ? sizes[index] : 0u;
+}
+
 // What went wrong, or an empty string. A cluster is so many blocks along y.
 template <class... Parameters>
 const char* run_grid(void (*kernel)(Parameters...), const unsigned* grid, const unsigned* threads, const void* const* arguments, unsigned seed,
