@@ -24,7 +24,6 @@ from .configuration import (
     footprint,
     group_block,
     legal,
-    odd_blocks,
     open_rows,
 )
 from .problem import ConvolutionProblem
@@ -33,6 +32,7 @@ MOST = 40
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor, where as much is written as read
+FLAT = tuple(range(16, 97, 8))
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 
 
@@ -117,6 +117,12 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
                 for filter_place, octets, tiles in _shares(group_block(problem)):
                     if tiles == 1 or images * units > tiles:
                         yield ForwardConfiguration(channels, images, units, tiles, octets, filter=filter_place)
+    if problem.c in FLAT and problem.width <= 8:
+        units = ceil(problem.q / 8)
+        for images in _image_blocks(problem, problem.c, units):
+            for tiles in (1, 2, 4):
+                if tiles == 1 or images * units > tiles:
+                    yield ForwardConfiguration(problem.c, images, units, tiles, flat=True)
 
 
 def _shares(group: int) -> Iterator[tuple[Filter, int, int]]:
@@ -134,7 +140,7 @@ def _shares(group: int) -> Iterator[tuple[Filter, int, int]]:
 
 def _channel_blocks(problem: ConvolutionProblem) -> list[int]:
     widest = max(group_block(problem), min(64, 1 << (problem.c - 1).bit_length()))
-    return [block for block in (widest, widest // 2) if block >= group_block(problem)] + odd_blocks(problem)
+    return [block for block in (widest, widest // 2) if block >= group_block(problem)]
 
 
 def _column_tiles(problem: ConvolutionProblem) -> list[int]:

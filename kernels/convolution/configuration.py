@@ -17,8 +17,6 @@ KIB = 1024
 SERVICE_WARPS, WARPGROUP, LANES = 2, 4, 32
 LEFT_REGISTERS = 56  # of loader and storer where they leave some
 MAX_BOX = 256  # elements in one direction of a box
-MOST_BOX_OCTETS = 32
-MOST_ODD = 2
 MAX_THREADS = 1024
 BARRIER_BYTES = 8
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
@@ -52,6 +50,9 @@ class ForwardConfiguration:
     tile is eight units, and `channels` are any octets up to 64; `octets` is 1. Where more than one output row is
     `leaving` at a time, those are summed up together over input rows that stay in the ring (forward_blocks.cu), instead
     of every input row into all output rows it meets; there one or two input rows are loaded `together`.
+
+    A `flat` block owns all channels and all columns: rows come and leave as they lie in memory, each one copy, where
+    boxes take long for every position, however few its channels are.
     """
 
     channels: int = 64
@@ -70,6 +71,7 @@ class ForwardConfiguration:
     pairs: int = 0
     leaving: int = 1
     together: int = 1
+    flat: bool = False
 
     @property
     def tile_units(self) -> Number:
@@ -84,7 +86,7 @@ class ForwardConfiguration:
     @property
     def pitch(self) -> Number:
         """Channels from one position to the next in shared memory."""
-        return pick((self.pairs == 0) & odd(self.channels), self.channels, pitch(self.channels))
+        return pick(self.flat, self.channels, pitch(self.channels))
 
     @property
     def warps(self) -> Number:
@@ -124,19 +126,6 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     shared = ring + barriers + pick(cut.filter == "registers", 0, filter_bytes(problem, cut))
     service = pick(trades(problem, cut), WARPGROUP, SERVICE_WARPS)
     return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
-
-
-def odd_blocks(problem: ConvolutionProblem) -> list[int]:
-    """Channels of blocks of an odd number of octets that share out all channels, where blocks of 64 do not."""
-    whole = problem.c // 8
-    if problem.width > 8 or problem.c % 64 == 0:
-        return []
-    return [8 * octets for octets in range(3, MOST_BOX_OCTETS, 2) if whole % octets == 0][-MOST_ODD:]
-
-
-def odd(channels: Number) -> Number:
-    """Whether so many channels are an odd number of octets: positions side by side touch all banks without a swizzle."""
-    return channels // 8 % 2 == 1
 
 
 def pitch(channels: Number) -> Number:
@@ -218,12 +207,19 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         & pick(cut.late, cut.filter != "shared", True)
         & ((cut.pairs == 0) | pairable(problem))
         & pick(cut.leaving == 1, cut.together == 1, _in_blocks(problem, cut))
+        & pick(cut.flat, _whole(problem, cut), True)
         & (larger(cut.channels, taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX)
         & (taken.threads <= MAX_THREADS)
         & (taken.threads * cut.blocks <= THREADS_PER_SM)
         & (taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks)
         & (taken.registers <= most)
     )
+
+
+def _whole(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
+    """Whether a block has all channels and columns, and its rows lie within theirs: what `flat` ones need."""
+    columns = (cut.channels == problem.c) & (8 * cut.units >= problem.q)
+    return columns & (cut.pairs == 0) & (problem.padding[2] >= 0) & (problem.padding[2] < _box_x(problem, cut))
 
 
 def pairable(problem: ConvolutionProblem) -> bool:

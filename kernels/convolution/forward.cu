@@ -6,13 +6,14 @@
 
 namespace {
 
-__device__ void compute(const Work& work, const Rows& rows, const Weights& weights, const float* scale,
-                        const float* bias, const Barriers& barriers, unsigned shared, int warp) {
+__device__ void compute(const Work& work, const Rows& rows, const Stream& input, int left, const Weights& weights,
+                        const float* scale, const float* bias, const Barriers& barriers, unsigned shared, int warp) {
     const Place place(warp);
     Worker worker{barriers, place, shared};
     worker.to = place.out();
     Accumulators open[OPEN];
     const FilterRoom tile = filter_tile(barriers, shared);
+    bring_zeros(input, left, shared, warp, place.lane);
     wait_for_previous_kernel();
     int channel = -1, turn = 0;
     for (Chunks cursor(work); cursor.live(); cursor.advance()) {
@@ -34,9 +35,9 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
-    forward(const __grid_constant__ TensorMap upper, const __grid_constant__ TensorMap middle,
-            const __grid_constant__ TensorMap lower, const __grid_constant__ TensorMap output,
-            const __grid_constant__ TensorMap residual, const unsigned short* weights, const float* scale,
+    forward(const __grid_constant__ Stream upper, const __grid_constant__ Stream middle,
+            const __grid_constant__ Stream lower, const __grid_constant__ Stream output,
+            const __grid_constant__ Stream residual, const unsigned short* weights, const float* scale,
             const float* bias, const __grid_constant__ Work work, const __grid_constant__ Rows rows, int channels,
             int left) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -48,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     // put behind it.
     if (warp >= SERVICE_WARPS) {
         if constexpr (TRADES) take_registers<spec::TAKEN_REGISTERS>();
-        compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
+        compute(work, rows, middle, left, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
         return;
     }
     if constexpr (TRADES) {

@@ -87,22 +87,23 @@ def source(
     activation: str | None = None,
     hints: tuple[str, str] = ("none", "none"),
     taps: Taps | None = None,
+    whole: bool = True,
 ) -> str:
     """The CUDA source of a pass. `transposed` reads the filter as the input gradient does, by default last tap first.
 
     `sharded`: rows come from three buffers. `scale`, `bias` (a channel), `residual` and `activation` follow the sum.
-    `hints` are the cache's, of loads and stores. Problems that differ in extents and padding alone share a source.
+    `hints` are the cache's, of loads and stores. A flat cut's rows come and leave `whole`, or in boxes. Problems that differ in extents and padding alone share a source.
     """
     usual = Taps.flipped(problem.r, problem.s) if transposed else Taps.plain(problem.r, problem.s)
     ints = constants(problem, cut, taps or usual)
-    flags = {"TRANSPOSED": transposed, "SHARDED": sharded, **filter_flags(cut)}
+    flags = {"TRANSPOSED": transposed, "SHARDED": sharded, "WHOLE": cut.flat and whole, **filter_flags(cut)}
     flags |= {"SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [
         f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"
     ]
     lines += [f"using Half = {HALVES[problem.dtype]};"]
-    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers")
+    headers = ("async", "divisor", "epilogue", "lines", "mma", "numeric", "registers")
     includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
     parts = BLOCK_PARTS if cut.leaving > 1 else PAIRED_PARTS if cut.pairs else PARTS

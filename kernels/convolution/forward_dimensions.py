@@ -61,7 +61,7 @@ def specification(
 def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tensor, Tensor]:
     """A row of the input box, and the output rows of a row of cells."""
     chunks = cut.pitch // 8
-    swizzle = 0 if chunks % 2 else 16 * chunks
+    swizzle = 16 * chunks if chunks > 1 and not cut.flat else 0
     box = (Extent("Image", cut.images), Extent("X", footprint(problem, cut).box_x), Extent("C8", chunks))
     rows, columns = (Extent("RowParity", problem.cell[0]), Extent("Column", 8 * cut.units * problem.cell[1]))
     out = (Extent("Image", cut.images), rows, columns, Extent("K8", chunks))

@@ -100,18 +100,71 @@ struct Rows {
     __device__ static int count(const Run& run) { return (run.rows - 1) * spec::STRIDE_Y + SPAN; }
 };
 
+// Rows come and leave by boxes; or WHOLE, where a block has all channels and columns of them.
+using Stream = RowsOf<spec::WHOLE>::type;
+constexpr int PIXEL = 2 * spec::PITCH;                                      // bytes from one position to the next
+constexpr int BOX_BYTES = spec::InputRow(0u).bytes() / spec::IMAGES;        // of an image's row in shared memory
+constexpr int OUT_ROW = 8 * spec::UNITS_Q * spec::CELL_COLUMNS * PIXEL;     // of one of the rows of a cell that leaves
+
 struct Maps {
-    const TensorMap &upper, &middle, &lower;
+    const Stream &upper, &middle, &lower;
 };
 
-__device__ __forceinline__ void load_row(const Maps& maps, const Rows& rows, const Run& run, int x, int y, unsigned to,
-                                         Barrier full) {
+// Where a row of the input lies in its box, `left` columns behind the first one.
+__device__ __forceinline__ Placed placed_row(const Lines& input, int left) { return Placed(input, left * PIXEL, BOX_BYTES); }
+
+// Bytes that a row of a run brings.
+__device__ __forceinline__ int row_bytes(const TensorMap&, const Run&, int) { return ROW_BYTES; }
+__device__ __forceinline__ int row_bytes(const Lines& input, const Run& run, int left) {
+    return input.count(run.image, spec::IMAGES) * placed_row(input, left).bytes;
+}
+
+// The zeros beside the rows of all slots: padding, and columns that nobody wants.
+__device__ __forceinline__ void bring_zeros(const TensorMap&, int, unsigned, int, int) {}
+__device__ __forceinline__ void bring_zeros(const Lines& input, int left, unsigned shared, int warp, int lane) {
+    const Placed placed = placed_row(input, left);
+    for (int place = warp; place < spec::STAGES * spec::STAGE_ROWS * spec::IMAGES; place += COMPUTE_WARPS) {
+        const unsigned row = shared + place / spec::IMAGES * ROW_PITCH + place % spec::IMAGES * BOX_BYTES;
+        placed.zero_around(row, BOX_BYTES, lane);
+    }
+}
+
+// The rows of cells of a run that leave, or that are added: `row` is the first one's number among all of the tensor.
+__device__ __forceinline__ void store_cells(const TensorMap& output, const Run& run, int row, unsigned from) {
+    store_box<spec::STORE_HINT>(output, run.channel, run.output_column(), row, run.image, from);
+}
+template <class Each>
+__device__ __forceinline__ void each_line(const Lines& output, const Run& run, int row, unsigned at, const Each& each) {
+    const int images = output.count(run.image, spec::IMAGES), rows = min(spec::CELL_ROWS, output.rows - row);
+    for (int i = 0; i < images; ++i)
+        for (int a = 0; a < rows; ++a) each(output.at(run.image + i, row + a), at + (i * spec::CELL_ROWS + a) * OUT_ROW);
+}
+__device__ __forceinline__ void store_cells(const Lines& output, const Run& run, int row, unsigned from) {
+    each_line(output, run, row, from, [&](unsigned char* to, unsigned place) { store_bytes(to, place, output.bytes); });
+}
+__device__ __forceinline__ int cell_bytes(const TensorMap&, const Run&, int) { return OUT_BYTES; }
+__device__ __forceinline__ int cell_bytes(const Lines& added, const Run& run, int row) {
+    return added.count(run.image, spec::IMAGES) * min(spec::CELL_ROWS, added.rows - row) * added.bytes;
+}
+__device__ __forceinline__ void load_cells(const TensorMap& added, const Run& run, int row, unsigned to, Barrier on) {
+    load_box<Hint::evict_first>(to, added, run.channel, run.output_column(), row, run.image, on);
+}
+__device__ __forceinline__ void load_cells(const Lines& added, const Run& run, int row, unsigned to, Barrier on) {
+    each_line(added, run, row, to, [&](unsigned char* from, unsigned place) { load_bytes(place, from, added.bytes, on); });
+}
+
+__device__ __forceinline__ void load_row(const TensorMap& upper, const TensorMap& middle, const TensorMap& lower, const Rows& rows,
+                                         const Run& run, int x, int y, unsigned to, Barrier full) {
     if (!spec::SHARDED || (y >= 0 && y < rows.height))
-        load_box<spec::LOAD_HINT>(to, maps.middle, run.channel, x, y, run.image, full);
+        load_box<spec::LOAD_HINT>(to, middle, run.channel, x, y, run.image, full);
     else if (y < 0)
-        load_box<spec::LOAD_HINT>(to, maps.upper, run.channel, x, y - rows.begin, run.image, full);
+        load_box<spec::LOAD_HINT>(to, upper, run.channel, x, y - rows.begin, run.image, full);
     else
-        load_box<spec::LOAD_HINT>(to, maps.lower, run.channel, x, y - rows.height, run.image, full);
+        load_box<spec::LOAD_HINT>(to, lower, run.channel, x, y - rows.height, run.image, full);
+}
+__device__ __forceinline__ void load_row(const Lines&, const Lines& input, const Lines&, const Rows&, const Run& run, int x, int y,
+                                         unsigned to, Barrier full) {
+    load_lines(to, input, placed_row(input, -x), input.count(run.image, spec::IMAGES), BOX_BYTES, run.image, y, full);
 }
 
 // A whole warp runs this and elects a lane to issue: a branch on the lane number would make every copy a loop over
@@ -130,9 +183,9 @@ __device__ void load_rows(const Maps& maps, const Weights& weights, Chunks curso
             if (elected()) {
                 const Barrier full = barriers.row_full(ring.slot);
                 const int count = min(spec::STAGE_ROWS, end - y);
-                full.arrive_expecting(ROW_BYTES * count);
+                full.arrive_expecting(row_bytes(maps.middle, run, left) * count);
                 const unsigned to = shared + ring.slot * STAGE_BYTES;
-                for (int i = 0; i < count; ++i) load_row(maps, rows, run, x, y + i, to + i * ROW_PITCH, full);
+                for (int i = 0; i < count; ++i) load_row(maps.upper, maps.middle, maps.lower, rows, run, x, y + i, to + i * ROW_PITCH, full);
             }
             __syncwarp();
             ring.advance();
@@ -158,7 +211,7 @@ struct RowCursor {
 
 // Hands free staging slots to the computing warps: empty, or filled with the residual row that they add.
 struct Staging {
-    const TensorMap& residual;
+    const Stream& residual;
     const Barriers& barriers;
     unsigned shared;
     RowCursor cursor;
@@ -171,11 +224,11 @@ struct Staging {
             if constexpr (spec::RESIDUAL) {
                 const Run& run = cursor.runs.run;
                 const int count = cursor.count();
-                ready.arrive_expecting(OUT_BYTES * count);
+                int bytes = 0;
+                for (int i = 0; i < count; ++i) bytes += cell_bytes(residual, run, run.output_row(cursor.row + i));
+                ready.arrive_expecting(bytes);
                 const unsigned to = shared + OUT_BASE + ring.slot * OUT_STAGE_BYTES;
-                for (int i = 0; i < count; ++i)
-                    load_box<Hint::evict_first>(to + i * OUT_PITCH, residual, run.channel, run.output_column(),
-                                                run.output_row(cursor.row + i), run.image, ready);
+                for (int i = 0; i < count; ++i) load_cells(residual, run, run.output_row(cursor.row + i), to + i * OUT_PITCH, ready);
             } else {
                 ready.arrive();
             }
@@ -186,7 +239,7 @@ struct Staging {
     }
 };
 
-__device__ void store_rows(const TensorMap& output, const TensorMap& residual, const Work& work,
+__device__ void store_rows(const Stream& output, const Stream& residual, const Work& work,
                            const Barriers& barriers, unsigned shared) {
     Staging staging{residual, barriers, shared, RowCursor(work), {}};
     for (int slot = 0; slot < spec::OUT_STAGES; ++slot) staging.offer();
@@ -199,9 +252,7 @@ __device__ void store_rows(const TensorMap& output, const TensorMap& residual, c
         const int count = cursor.count();
         for (int i = 0; i < count; ++i) {    // each when it may leave
             barriers.out_full(ring.slot, i).wait(ring.parity);
-            if (elected())
-                store_box<spec::STORE_HINT>(output, run.channel, run.output_column(), run.output_row(cursor.row + i),
-                                            run.image, from + i * OUT_PITCH);
+            if (elected()) store_cells(output, run, run.output_row(cursor.row + i), from + i * OUT_PITCH);
             __syncwarp();
         }
         if (elected()) {

@@ -170,6 +170,17 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int, swizzled: b
     )
 
 
+def lines(view: View) -> bytes:
+    """`Lines` of lines.cuh: a tensor of which whole rows are copied."""
+    (n, h, w, c), (image, row, _) = view.shape, view.strides
+    return struct.pack("<Q2q4i", view.pointer, 2 * image, 2 * row, n, h, 2 * w * c, 0)
+
+
+def in_lines(*views: View | None) -> bool:
+    """Whether the columns of tensors lie side by side, all channels of each, so that a row is one stretch of memory."""
+    return all(view.strides[2] == view.shape[3] for view in views if view is not None)
+
+
 @dataclass(frozen=True)
 class Grid:
     """How a launch is cut: blocks of the grid, and the blocks of channels, images and columns that they share out."""
@@ -212,15 +223,22 @@ def arguments(
     output: View,
     residual: View | None,
     pointers: tuple[int, int, int],
+    whole: bool = False,
 ) -> list[Any]:
-    """The kernel's arguments in order; `inputs` are the upper halo, the middle and the lower halo."""
+    """The kernel's arguments in order; `inputs` are the upper halo, the middle and the lower halo.
+
+    `whole`: rows come and leave as they lie in memory.
+    """
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
-    swizzled = not cut.pitch // 8 % 2
-    upper, middle, lower = (tensor_map(view, box, cut.channels, swizzled) for view in inputs)
-    target = tensor_map(output, out_box, cut.channels, swizzled)
-    added = tensor_map(residual, out_box, cut.channels, swizzled) if residual else target
+    if whole:
+        upper, middle, lower = map(lines, inputs)
+        target, added = lines(output), lines(residual or output)
+    else:
+        upper, middle, lower = (tensor_map(view, box, cut.channels, not cut.flat) for view in inputs)
+        target = tensor_map(output, out_box, cut.channels, not cut.flat)
+        added = tensor_map(residual, out_box, cut.channels, not cut.flat) if residual else target
     existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
         upper, middle, lower, target, added, *pointers,

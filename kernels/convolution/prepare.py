@@ -245,8 +245,10 @@ def by_copy_engine(
     gpu = properties(device)
     cells = launch.grid(problem, cut, rows, gpu.sms)
     taken = footprint(problem, cut)
-    arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
-    kernel = _forward_kernel(problem, cut, taps, tuple(flags.items()), device)
+    # Rows of a shard may lie in several buffers.
+    whole = cut.flat and "sharded" not in flags and launch.in_lines(inputs[1], output, residual)
+    arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers, whole)
+    kernel = _forward_kernel(problem, cut, taps, (*flags.items(), ("whole", whole)), device)
     early = not flags.get("sharded", False)
     # Interior and boundary of a shard run side by side.
     shared = taken.shared if "sharded" in flags else uncrowded(taken.shared, cut.blocks, cells.blocks, gpu)

@@ -16,7 +16,6 @@ import numpy as np
 
 from ..cost.columns import Number, ceil, columns, each, in_columns, larger, pick, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted, tuned_gpu
-from .configuration import odd_blocks
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     FEWEST_STAGES,
@@ -81,7 +80,6 @@ def _channel_blocks(problem: ConvolutionProblem) -> Iterator[int]:
     for block in (64, 32, 16, 8):
         if block >= problem.width and (block == max(8, problem.width) or block < 2 * problem.c):
             yield block
-    yield from odd_blocks(problem)
 
 
 def _tiles(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:

@@ -109,6 +109,12 @@ __device__ __forceinline__ void load_bytes(unsigned to, const void* from, unsign
                  : "memory");
 }
 
+// The same from shared to global memory, in a group of stores.
+__device__ __forceinline__ void store_bytes(void* to, unsigned from, unsigned bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)), "r"(from), "r"(bytes)
+                 : "memory");
+}
+
 // What the second-level cache is told of the lines that a copy touches.
 enum class Hint { none, evict_first, evict_last };
 

@@ -50,11 +50,11 @@ class Kind(emulated.Kind[Cut]):
 def cut(
     channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1,
     chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers", late: bool = False, pairs: int = 0,
-    leaving: int = 1, outs: int = 2, together: int = 1,
+    leaving: int = 1, outs: int = 2, together: int = 1, flat: bool = False,
 ) -> Cut:  # fmt: skip
     sizes = (channels, images, units, tiles, octets, stages)
     staged = {"stage_rows": rows, "out_stages": outs, "leaving": leaving, "together": together}
-    return Cut(*sizes, chunk=chunk, filter=kept, late=late, pairs=pairs, **staged)
+    return Cut(*sizes, chunk=chunk, filter=kept, late=late, pairs=pairs, flat=flat, **staged)
 
 
 KINDS = [
@@ -64,9 +64,6 @@ KINDS = [
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
     Kind(cut(16, 1, 3, 2, rows=2, late=True), 4, 2, dilation=(2, 1)),
-    # An odd number of octets.
-    Kind(cut(24, 1, 3, 2, late=True), 3, 3, width=1, fused=True, activation="relu"),
-    Kind(cut(40, 2, 1, 1, stages=4), 5, 3, width=2, stride=(2, 2), dtype="bf16"),
 ]
 # Pairs of channels: both widths, two and four pairs a warp, units beyond the last one, steps alone and in twos.
 PAIRED = [
@@ -90,6 +87,12 @@ BLOCKED = [
     Kind(cut(48, 3, 1, 1, stages=9, kept="staged", pairs=2, leaving=3, together=2), 7, 7, width=1, fused=True),
     Kind(cut(24, 1, 3, 1, stages=5, kept="staged", pairs=4, leaving=2), 3, 5, width=2, dtype="bf16"),
 ]
+# Whole rows: of an odd and an even number of octets, images in part, rows in twos.
+FLAT = [
+    Kind(cut(24, 1, 3, 2, late=True, flat=True), 3, 3, width=1, fused=True, activation="relu"),
+    Kind(cut(40, 2, 1, 1, stages=4, flat=True), 5, 3, width=2, stride=(2, 2), dtype="bf16"),
+    Kind(cut(16, 3, 2, 2, rows=2, flat=True), 2, 5, width=8, dilation=(2, 1), fused=True),
+]
 # The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [
     Kind(cut(32, 1, 2, 1, 4, chunk=2, kept="shared"), 7, 7, width=32),
@@ -106,8 +109,6 @@ BACK = [
     Kind(cut(16, 1, 2, 1), 3, 3),
     Kind(cut(16, 2, 1, 1, late=True), 3, 2, width=2, stride=(2, 1), dtype="bf16"),
     Kind(cut(16, 1, 3, 1, late=True), 3, 3, stride=(2, 2)),
-    Kind(cut(24, 1, 3, 1, late=True), 3, 3, stride=(2, 2)),
-    Kind(cut(40, 3, 1, 2), 5, 5, width=1, stride=(2, 2), dtype="bf16"),
     Kind(cut(32, 3, 1, 2), 3, 3, stride=(2, 2)),
     Kind(cut(64, 1, 2, 1, rows=2, late=True), 4, 5, stride=(2, 2), dtype="bf16"),
     Kind(cut(8, 1, 2, 1), 7, 6, width=1, stride=(2, 2)),
@@ -136,19 +137,19 @@ def library(problem: ConvolutionProblem, chosen: Cut, taps: Taps, flags: tuple[t
 
 def run(
     problem: ConvolutionProblem, chosen: Cut, taps: Taps, rows: Rows, inputs: list[View], output: View,
-    added: View | None, pointers: tuple[int, int, int], sms: int, seed: int, **flags: Any,
+    added: View | None, pointers: tuple[int, int, int], sms: int, seed: int, whole: bool = False, **flags: Any,
 ) -> None:  # fmt: skip
     """One launch. Sources depend on no extents, so that few are compiled."""
     alike = replace(
         problem, n=1, h=40, w=40, c=problem.width * ceil(64 / problem.width), groups=ceil(64 / problem.width)
     )
     alike = replace(alike, padding=(0, 0, 0, 0))
-    loaded = library(alike, chosen, taps, tuple(sorted(flags.items())))
+    loaded = library(alike, chosen, taps, (*sorted(flags.items()), ("whole", whole)))
     cells = launch.grid(problem, chosen, rows, sms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "tensor_map", emulated.tensor_map)
         views = (inputs[0], inputs[1], inputs[2])
-        given = launch.arguments(problem, chosen, cells, rows, views, output, added, pointers)
+        given = launch.arguments(problem, chosen, cells, rows, views, output, added, pointers, whole)
     threads = footprint(problem, chosen).threads
     emulated.start(loaded.run_forward, (cells.blocks,), (threads,), given, seed)
 
@@ -160,7 +161,9 @@ def strided_view(x: Array, dtype: str) -> View:
 
 
 def one_tile(problem: ConvolutionProblem, chosen: Cut) -> bool:
-    """Several images in a box are for images of one tile across."""
+    """Several images in a box are for images of one tile across, and whole rows are for one, whose padding is none less."""
+    if chosen.flat and (problem.q > 8 * chosen.units or not 0 <= problem.padding[2] <= problem.q):
+        return False
     return chosen.images == 1 or ceil(problem.q / (8 * chosen.units)) == 1
 
 
@@ -182,7 +185,8 @@ def problems(
     ]
     h, w = draw(st.integers(least[0], least[0] + 9)), draw(st.integers(least[1], least[1] + 19))
     step = max(8, kind.width)
-    return kind, kind.problem(draw(st.integers(1, 3)), h, w, step * draw(st.integers(1, channels // step)), padding)
+    c = kind.cut.channels if kind.cut.flat else step * draw(st.integers(1, channels // step))
+    return kind, kind.problem(draw(st.integers(1, 3)), h, w, c, padding)
 
 
 def small(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -218,6 +222,40 @@ def test_it_sums_up_rows_of_pairs_together(
     case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, shift: int
 ) -> None:
     convolves(*case, sms, seed, data, shift)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(FLAT), st.integers(1, 3), st.integers(0, 999), st.data(), st.booleans())
+def test_whole_rows_come_and_leave(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, whole: bool
+) -> None:
+    """As they lie in memory, images and rows apart or not; or, where columns do not lie side by side, in boxes."""
+    kind, problem = case
+    if not one_tile(problem, kind.cut):
+        return
+    random = np.random.default_rng(seed)
+    room = (problem.n, problem.h + 1, problem.w + 1, problem.c + (0 if whole else 8))
+    x = small(random, room, kind.dtype)[:, 1:, 1:, : problem.c]
+    w, added = small(random, problem.weight_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
+    wanted = expected(problem, np.ascontiguousarray(x), w)
+    scale, bias = (random.integers(-2, 3, problem.c).astype(np.float32) for _ in range(2))
+    if kind.fused:
+        wanted = activated(wanted * scale + bias + added.astype(np.float64), kind.activation)
+    first = data.draw(st.integers(0, problem.p - 1))
+    last = data.draw(st.integers(first + 1, problem.p))
+    out = np.full(problem.output_shape, np.nan, DTYPES[kind.dtype])
+    pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
+    view = strided_view(x, kind.dtype)
+    assert launch.in_lines(view) == whole
+    run(
+        problem, kind.cut, Taps.plain(kind.r, kind.s), Rows(first, last), [view] * 3, dense_view(out, kind.dtype),
+        dense_view(added, kind.dtype) if kind.fused else None, pointers, sms, seed, whole=whole,
+        activation=kind.activation, **dict.fromkeys(("scale", "bias", "residual"), kind.fused),
+    )  # fmt: skip
+    assert np.isnan(out[:, :first].astype("f4")).all()
+    assert np.isnan(out[:, last:].astype("f4")).all()
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(out[:, first:last].astype("f8"), wanted[:, first:last], rtol=unit, atol=unit)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -336,6 +374,38 @@ def test_its_foundover_dy_is_the_input_gradient(
                 [dense_view(part, kind.dtype) for part in inputs], strided_view(dx, kind.dtype), None,
                 (w.ctypes.data, 0, 0), sms, seed, transposed=True, sharded=True,
             )  # fmt: skip
+    assert np.isnan(room.astype("f4")).sum() == room.size - dx.size
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(dx.astype("f8"), input_gradient(problem, dy, w), rtol=unit, atol=unit)
+
+
+FLAT_BACK = [
+    Kind(cut(24, 1, 3, 1, late=True, flat=True), 3, 3, stride=(2, 2)),
+    Kind(cut(40, 2, 1, 1, flat=True), 5, 4, width=1, stride=(2, 1), dtype="bf16"),
+]
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    problems(FLAT_BACK, corners=CORNERS.filter(lambda corner: sum(corner) % 2 == 0)), st.integers(1, 3),
+    st.integers(0, 999), st.booleans(),
+)  # fmt: skip
+def test_rows_of_cells_leave_whole(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, whole: bool) -> None:
+    """The last row of dx may be the first of a cell, and nothing is written beside it."""
+    kind, problem = case
+    found = walk(problem)
+    if not one_tile(found.problem, kind.cut):
+        return
+    random = np.random.default_rng(seed)
+    dy, w = small(random, problem.output_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    extents = problem.n, problem.h + 2, problem.w + 2, problem.c + (0 if whole else 8)
+    room = np.full(extents, np.nan, DTYPES[kind.dtype])
+    dx = room[:, 1:-1, 1:-1, : problem.c]
+    source = dense_view(dy, kind.dtype)
+    run(
+        found.problem, kind.cut, found.taps, Rows(0, found.problem.p), [source] * 3, strided_view(dx, kind.dtype), None,
+        (w.ctypes.data, 0, 0), sms, seed, transposed=True, whole=whole,
+    )  # fmt: skip
     assert np.isnan(room.astype("f4")).sum() == room.size - dx.size
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
     np.testing.assert_allclose(dx.astype("f8"), input_gradient(problem, dy, w), rtol=unit, atol=unit)

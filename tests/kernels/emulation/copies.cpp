@@ -161,18 +161,31 @@ void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on) {
     });
 }
 
+// A number that the copy engine writes to memory.
+static void leave(unsigned char* into, const unsigned char* from) {
+    std::uint16_t number;
+    std::memcpy(&number, from, 2);
+    if (left_behind.emplace(into, number).first->second != number) emulated::fail("stores leave different numbers in one place");
+    std::memcpy(into, from, 2);
+}
+
 // A store reads shared memory at once, or as late as it may.
 void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
     if (from % box_line) emulated::fail("a box is stored from the middle of a line");
     if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
     const auto read = [=, &map] {
         for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
-            if (!into) return;
-            std::uint16_t number;
-            std::memcpy(&number, out, 2);
-            if (left_behind.emplace(into, number).first->second != number) emulated::fail("boxes leave different numbers in one place");
-            std::memcpy(const_cast<unsigned char*>(into), out, 2);
+            if (into) leave(const_cast<unsigned char*>(into), out);
         });
+    };
+    if (luck() % 2 == 0) return read();
+    stores.open.push_back(read);
+}
+
+void store_bytes(void* to, unsigned from, unsigned bytes) {
+    if (reinterpret_cast<std::uintptr_t>(to) % 16 || from % 16 || bytes % 16 || bytes == 0) emulated::fail("bytes are stored that are not sixteens");
+    const auto read = [=] {
+        for (unsigned at = 0; at < bytes; at += 2) leave(static_cast<unsigned char*>(to) + at, shared_pointer(from + at, 2));
     };
     if (luck() % 2 == 0) return read();
     stores.open.push_back(read);

@@ -95,6 +95,7 @@ void wait_stores_read() {
 void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on);
 void load_bytes(unsigned to, const void* from, unsigned bytes, Barrier on);
 void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from);
+void store_bytes(void* to, unsigned from, unsigned bytes);
 
 template <Hint hint = Hint::none>
 void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
