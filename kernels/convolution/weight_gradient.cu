@@ -92,15 +92,48 @@ struct Shared {
     __device__ Barrier empty(int slot) const { return {barriers + 8 * (stages + slot)}; }
 };
 
+// Where a row of x, or of dy, lies among the positions of an image.
+__device__ __forceinline__ Placed placed_x(const Lines& x, const Shape& shape) { return Placed(x, shape.left * row_bytes, x_columns * row_bytes); }
+__device__ __forceinline__ Placed placed_dy(const Lines& dy) { return Placed(dy, 0, dy_columns * row_bytes); }
+
+// Asks for a row of x, or of dy.
+__device__ __forceinline__ void ask_x(const TensorMap& x, const Shape& shape, const Walk& walk, int channel, int y, unsigned to, Barrier full) {
+    full.arrive_expecting(x_bytes);
+    load_box(to, x, channel, walk.column * stride_x - shape.left, y, walk.image, full);
+}
+__device__ __forceinline__ void ask_x(const Lines& x, const Shape& shape, const Walk& walk, int, int y, unsigned to, Barrier full) {
+    const Placed placed = placed_x(x, shape);
+    full.arrive_expecting(images * placed.bytes);
+    load_lines(to, x, placed, images, x_columns * row_bytes, walk.image, y, full);
+}
+__device__ __forceinline__ void ask_dy(const TensorMap& dy, const Walk& walk, int channel, int p, unsigned to, Barrier full) {
+    full.arrive_expecting(dy_bytes);
+    load_box(to, dy, channel, walk.column, p, walk.image, full);
+}
+__device__ __forceinline__ void ask_dy(const Lines& dy, const Walk& walk, int, int p, unsigned to, Barrier full) {
+    const Placed placed = placed_dy(dy);
+    full.arrive_expecting(images * placed.bytes);
+    load_lines(to, dy, placed, images, dy_columns * row_bytes, walk.image, p, full);
+}
+
+// The zeros beside rows that come whole, in all stages.
+__device__ __forceinline__ void bring_zeros(const TensorMap&, const TensorMap&, const Shape&, const Shared&, int, int) {}
+__device__ __forceinline__ void bring_zeros(const Lines& x, const Lines& dy, const Shape& shape, const Shared& shared, int warp, int lane) {
+    for (int place = warp; place < stages * images; place += consumers) {
+        const int slot = place / images, image = place % images;
+        placed_x(x, shape).zero_around(shared.x(slot) + image * x_columns * row_bytes, x_columns * row_bytes, lane);
+        placed_dy(dy).zero_around(shared.dy(slot) + image * dy_columns * row_bytes, dy_columns * row_bytes, lane);
+    }
+}
+
 // The warp that loads one of the two tensors, from `walk` on, which begins at `first`. Both warps count at a stage's barrier, whether they
 // bring a row to it or not.
 template <bool loads_x>
-__device__ void produce(const TensorMap& map, const Shape& shape, const Shared& shared, Walk walk, int first, int last) {
+__device__ void produce(const Stream& tensor, const Shape& shape, const Shared& shared, Walk walk, int first, int last) {
     const int channel = static_cast<int>(blockIdx.x) * channel_block;
     Ring<stages> ring;
     for (; first < last; walk = Walk(shape, first, last)) {
         first += walk.rows;
-        const int column = loads_x ? walk.column * stride_x - shape.left : walk.column;
         for (int t = 0; t < walk.steps; ++t) {
             const bool x = walk.brings_x(t), dy = walk.brings_dy(t);
             if (!x && !dy) continue;
@@ -108,11 +141,9 @@ __device__ void produce(const TensorMap& map, const Shape& shape, const Shared& 
             shared.empty(ring.slot).wait(ring.parity ^ 1);
             if (elected()) {
                 if (loads_x && x) {
-                    full.arrive_expecting(x_bytes);
-                    load_box(shared.x(ring.slot), map, channel, column, walk.y + t, walk.image, full);
+                    ask_x(tensor, shape, walk, channel, walk.y + t, shared.x(ring.slot), full);
                 } else if (!loads_x && dy) {
-                    full.arrive_expecting(dy_bytes);
-                    load_box(shared.dy(ring.slot), map, channel, column, walk.row + t / stride_y, walk.image, full);
+                    ask_dy(tensor, walk, channel, walk.row + t / stride_y, shared.dy(ring.slot), full);
                 } else {
                     full.arrive();
                 }
@@ -235,7 +266,7 @@ struct Consumer {
 // A block of threads. `End` says what becomes of the sums: `begins` is called by all threads, `ends` by the warps that multiply, with their
 // sums, and `loaded` by those that load, at their end.
 template <class End>
-__device__ void gradient(const TensorMap& x_map, const TensorMap& dy_map, const Shape& shape, const End& end) {
+__device__ void gradient(const Stream& x_map, const Stream& dy_map, const Shape& shape, const End& end) {
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ unsigned long long barriers[2 * stages];
 
@@ -248,6 +279,7 @@ __device__ void gradient(const TensorMap& x_map, const TensorMap& dy_map, const 
     // touches any. The first loads leave soonest where their code is near the entry: the compiler puts the branches that return behind it.
     if (warp < consumers) {
         Consumer consumer(warp, lane);
+        bring_zeros(x_map, dy_map, shape, shared, warp, lane);
         meet(ready, threads);
         wait_for_previous_kernel();
         consumer.consume(shape, shared, first, last);

@@ -24,7 +24,7 @@ from .depthwise_weight_gradient_configuration import DepthwiseWeightGradient, co
 from .depthwise_weight_gradient_configuration import legal as legal_depthwise
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
-from .launch import Launch, View, tensor_map, uncrowded
+from .launch import Launch, View, lines, tensor_map, uncrowded
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     Cut,
@@ -48,7 +48,7 @@ def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
     """
     if isinstance(chosen, DepthwiseWeightGradient):
         return depthwise_weight_gradient.source(problem, chosen)
-    constants = {
+    constants: dict[str, int | bool] = {
         "all_rows": problem.r,
         "filter_columns": problem.s,
         "stride_y": problem.stride[0],
@@ -65,14 +65,14 @@ def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
     return "\n".join([*head, *(kernel_text(name) for name in files)])
 
 
-def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int]) -> str:
+def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int | bool]) -> str:
     if chosen.direct:
         return declarations(plain_specification(plain.lanes(problem), problem.width, constants | plain.sizes(problem)))
     cut = Cut(problem, chosen)
     return declarations(specification(cut, constants | _tile_constants(cut)))
 
 
-def _tile_constants(cut: Cut) -> dict[str, int]:
+def _tile_constants(cut: Cut) -> dict[str, int | bool]:
     chosen = cut.configuration
     return {
         "filter_rows": cut.filter_rows,
@@ -84,6 +84,7 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
         "share": chosen.share,
         "stages": chosen.stages,
         "residents": chosen.residents,
+        "whole": chosen.flat,
         **({"ranks": chosen.splits} if chosen.together else {}),
     }
 
@@ -135,10 +136,11 @@ def first_launch(
         made = plain.arguments(problem, chosen.splits, x, dy, target)
         return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
     cut = Cut(problem, chosen)
-    box = (chosen.images, 1, cut.x_columns)
-    swizzled = not cut.chunks % 2
-    x_map = tensor_map(x, box, chosen.channel_block, swizzled)
-    dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block, swizzled)
+    if chosen.flat:
+        x_map, dy_map = lines(x), lines(dy)
+    else:
+        x_map = tensor_map(x, (chosen.images, 1, cut.x_columns), chosen.channel_block)
+        dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block)
     rows = live_rows(problem)
     edges = struct.pack("<4i", problem.h, rows.start, problem.padding[0], problem.padding[2])
     divisors = packed_divisor(max(1, len(rows))), packed_divisor(cut.column_tiles)

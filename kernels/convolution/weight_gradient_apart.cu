@@ -91,7 +91,7 @@ __device__ void fold(const float4* partials, int splits, int channels, const Sto
 }  // namespace tapestry::weight_gradient
 
 extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
-weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
+weight_gradient(const __grid_constant__ tapestry::weight_gradient::Stream x_map, const __grid_constant__ tapestry::weight_gradient::Stream dy_map, float4* partials,
                 const __grid_constant__ tapestry::weight_gradient::Shape shape) {
     tapestry::weight_gradient::gradient(x_map, dy_map, shape, tapestry::weight_gradient::Apart{partials});
 }

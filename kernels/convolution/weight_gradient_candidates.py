@@ -16,6 +16,7 @@ import numpy as np
 
 from ..cost.columns import Number, ceil, columns, each, in_columns, larger, pick, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted, tuned_gpu
+from .candidates import FLAT
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     FEWEST_STAGES,
@@ -72,7 +73,10 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[tuple[Any, ...]]:
     outs = _divisors(max(1, problem.width // UNIT))
     for block, (units, images) in itertools.product(_channel_blocks(problem), _tiles(problem)):
         for parts, out_blocks, share, residents in itertools.product(_row_parts(problem), outs, (1, 2, 4), (1, 2)):
-            yield block, parts, units, images, out_blocks, share, 1, residents, 1, False
+            yield block, parts, units, images, out_blocks, share, 1, residents, 1, False, False
+    if problem.c in FLAT and problem.width <= UNIT:
+        for (units, images), share, residents in itertools.product(_tiles(problem), (1, 2, 4), (1, 2)):
+            yield problem.c, 1, units, images, 1, share, 1, residents, 1, False, True
 
 
 def _channel_blocks(problem: ConvolutionProblem) -> Iterator[int]:

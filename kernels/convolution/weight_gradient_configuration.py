@@ -45,7 +45,8 @@ class WeightGradientConfiguration:
     channel chunk among themselves; a warp multiplies one chunk of x by `out_blocks` chunks of dy. A long filter is cut
     into `row_parts` that read the tensors each for itself. `residents` blocks fit on a multiprocessor. `channel_block`
     0 is the plain kernel, for tensors the copy engine cannot read. Where the splits add `together`, few of them, there
-    is no second launch and no workspace.
+    is no second launch and no workspace. A `flat` block owns all channels and all columns: rows come as they lie in
+    memory, each one copy.
     """
 
     channel_block: int
@@ -58,6 +59,7 @@ class WeightGradientConfiguration:
     residents: int
     splits: int
     together: bool = False
+    flat: bool = False
 
     @property
     def direct(self) -> bool:
@@ -257,6 +259,15 @@ def legal(cut: Cut, shared: int) -> Number:
     )
 
 
+def _whole(cut: Cut) -> Number:
+    """Whether a block has all channels and columns, its rows lie within theirs, and images are whole numbers of those of
+    a block: what `flat` ones need, which never write zeros again."""
+    problem, chosen = cut.problem, cut.configuration
+    block = (chosen.channel_block == problem.c) & (problem.c <= BOX_LIMIT) & (UNIT * chosen.units >= problem.q)
+    left = problem.padding[2]
+    return block & (problem.n % chosen.images == 0) & (left >= 0) & (left < cut.x_columns)
+
+
 def launchable(cut: Cut) -> Number:
     """The same as far as rings and splits do not matter."""
     chosen = cut.configuration
@@ -265,6 +276,7 @@ def launchable(cut: Cut) -> Number:
         (chosen.images * chosen.units % (2 * chosen.share) == 0)
         & cut.evenly_dealt
         & (cut.x_columns <= BOX_LIMIT)
+        & pick(chosen.flat, _whole(cut), True)
         & (warps <= WARP_SLOTS)
         & (cut.threads <= MOST_THREADS)
     )

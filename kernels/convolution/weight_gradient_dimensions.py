@@ -60,7 +60,7 @@ def _numbers(parameters: Mapping[str, int | bool]) -> tuple[Parameter, ...]:
 def _rows(cut: Cut) -> tuple[Tensor, Tensor]:
     """A row of the box of x, and a row of the tile of dy."""
     chosen = cut.configuration
-    swizzle = 0 if cut.chunks % 2 else 2 * chosen.channel_block
+    swizzle = 2 * chosen.channel_block if cut.chunks > 1 and not chosen.flat else 0
     x = (Extent("Image", chosen.images), Extent("X", cut.x_columns), Extent("C8", cut.chunks))
     dy = (Extent("Unit", chosen.images * chosen.units), Extent("Q8m", 8), Extent("K8", cut.chunks))
     return Tensor("XRow", "octet", x, True, swizzle), Tensor("DyRow", "octet", dy, True, swizzle)

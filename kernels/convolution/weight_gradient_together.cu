@@ -75,14 +75,14 @@ Together(int, Store) -> Together<Store>;
 }  // namespace tapestry::weight_gradient
 
 extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
-weight_gradient_partial(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap dy_map, float* dw,
+weight_gradient_partial(const __grid_constant__ tapestry::weight_gradient::Stream x_map, const __grid_constant__ tapestry::weight_gradient::Stream dy_map, float* dw,
                         int channels, const __grid_constant__ tapestry::weight_gradient::Shape shape) {
     using namespace tapestry::weight_gradient;
     gradient(x_map, dy_map, shape, Together{channels, [=](long long at, float value) { dw[at] = value; }});
 }
 
 extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
-weight_gradient_rounded(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap dy_map,
+weight_gradient_rounded(const __grid_constant__ tapestry::weight_gradient::Stream x_map, const __grid_constant__ tapestry::weight_gradient::Stream dy_map,
                         unsigned short* dw, int channels, const __grid_constant__ tapestry::weight_gradient::Shape shape) {
     using namespace tapestry::weight_gradient;
     gradient(x_map, dy_map, shape, Together{channels, [=](long long at, float value) { dw[at] = tapestry::narrow<Half>(value); }});

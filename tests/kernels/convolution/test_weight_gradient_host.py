@@ -41,15 +41,15 @@ KINDS = [  # block, parts, units, images, out_blocks, share, stages, residents, 
     Kind(Configuration(16, 1, 2, 2, 1, 2, 4, 1, 1), 3, 3, dtype="bf16"),
     Kind(Configuration(8, 1, 4, 1, 1, 2, 3, 1, 1), 3, 4, stride=(2, 2)),
     Kind(Configuration(16, 1, 1, 4, 1, 1, 3, 1, 1), 2, 5, width=4, stride=(1, 2), dilation=(2, 1)),
-    Kind(Configuration(24, 1, 2, 2, 1, 2, 3, 1, 1), 3, 3, width=1, dtype="bf16"),
-    Kind(Configuration(40, 1, 4, 1, 1, 1, 3, 1, 1), 5, 5, width=4, stride=(2, 2)),
+    Kind(Configuration(24, 1, 2, 2, 1, 2, 3, 1, 1, flat=True), 3, 3, width=1, dtype="bf16"),
+    Kind(Configuration(16, 1, 4, 1, 1, 1, 3, 1, 1, flat=True), 5, 5, width=4, stride=(2, 2)),
     Kind(Configuration(32, 2, 2, 1, 2, 1, 3, 1, 1), 5, 2, width=32, stride=(2, 1)),
     Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1), 3, 2, width=2, stride=(2, 1), dilation=(2, 2)),
     # One launch: one split, and clusters of splits.
     Kind(Configuration(32, 1, 2, 1, 1, 1, 3, 1, 1, True), 3, 3),
     Kind(Configuration(16, 1, 2, 2, 1, 2, 4, 1, 4, True), 3, 3, dtype="bf16"),
     Kind(Configuration(8, 1, 4, 1, 1, 2, 3, 1, 8, True), 3, 4, stride=(2, 2)),
-    Kind(Configuration(24, 1, 4, 1, 1, 2, 3, 1, 4, True), 3, 3),
+    Kind(Configuration(24, 1, 4, 1, 1, 2, 3, 1, 4, True, True), 3, 3),
     Kind(Configuration(16, 1, 1, 4, 1, 1, 3, 1, 3, True), 2, 5, width=4, stride=(1, 2), dilation=(2, 1)),
     Kind(Configuration(32, 2, 2, 1, 2, 1, 3, 1, 2, True), 5, 2, width=32, stride=(2, 1)),
     Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1, True), 3, 2, width=2, stride=(2, 1), dilation=(2, 2)),
@@ -99,10 +99,13 @@ def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, Configuration, 
     padding = (draw(side), draw(side), draw(side), draw(side))
     n, h, w = draw(st.integers(1, 3)), draw(st.integers(1, 9)), draw(st.integers(1, 20))
     step = max(8, kind.width) if not kind.cut.direct else kind.width
-    c = step * draw(st.integers(1, max(1, 48 // step)))
+    c = kind.cut.channel_block if kind.cut.flat else step * draw(st.integers(1, max(1, 48 // step)))
     h = max(h, kind.dilation[0] * (kind.r - 1) + 1 - padding[0] - padding[1])
     w = max(w, kind.dilation[1] * (kind.s - 1) + 1 - padding[2] - padding[3])
-    if kind.cut.images > 1:  # one tile across
+    if kind.cut.flat:
+        n = kind.cut.images * draw(st.integers(1, 2))
+        padding = (*padding[:2], max(0, padding[2]), padding[3])
+    if kind.cut.images > 1 or kind.cut.flat:  # one tile across
         most = 8 * kind.cut.units * kind.stride[1] - 1
         w = min(w, most + kind.dilation[1] * (kind.s - 1) + 1 - padding[2] - padding[3] - kind.stride[1] + 1)
         w = max(w, 1)
@@ -144,8 +147,11 @@ def test_a_shard_is_the_sum_over_its_buffers(
 
 
 def one_tile(problem: ConvolutionProblem, chosen: Configuration) -> bool:
-    """Several images in a stage are for images of one tile across."""
-    return chosen.direct or chosen.images == 1 or Cut(problem, chosen).column_tiles == 1
+    """Several images in a stage are for images of one tile across, and whole rows are, too."""
+    cut = Cut(problem, chosen)
+    if chosen.flat and not problem.padding[2] < cut.x_columns:
+        return False
+    return chosen.direct or (chosen.images == 1 and not chosen.flat) or cut.column_tiles == 1
 
 
 def tensors(problem: ConvolutionProblem, seed: int) -> list[Array]:
