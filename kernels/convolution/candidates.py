@@ -32,7 +32,11 @@ MOST = 40
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor, where as much is written as read
-FLAT = tuple(range(16, 97, 8))
+# Channels of tensors whose rows are copied whole, and what that takes of the time by boxes, of which a part is empty or
+# which have few bytes a position: the means of 49 passes of timm's layers. 40, 48, 56, 80, 88 and 96 gained nothing.
+FLAT_SHARE = {16: 0.90, 24: 0.78, 72: 0.79}
+FLAT_TAPS, FLAT_TAPS_CLOSE = 5, 3  # of a filter, at most, with strides and without: else pairs of channels are faster
+FLAT_BYTES, FLAT_BLOCKS = 15e6, 2  # that are moved, at least; blocks of a multiprocessor that were fastest
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 
 
@@ -59,7 +63,30 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     """Legal configurations of forward.cu, at most forty, the analytic best guess first. Empty where it cannot run."""
     if not problem.narrow:
         return []
-    return ranked(_all(problem, gpu.sms, gpu.shared_per_block), lambda cuts: guess(problem, cuts, gpu.sms), MOST)
+    cuts = _all(problem, gpu.sms, gpu.shared_per_block, list(_shapes(problem)))
+    return ranked(cuts, lambda cuts: guess(problem, cuts, gpu.sms), MOST)
+
+
+def gains_flat(problem: ConvolutionProblem) -> bool:
+    """Whether rows that are copied whole are the faster ones, wherever rows are stretches of memory."""
+    most = FLAT_TAPS if problem.stride != (1, 1) or problem.taps else FLAT_TAPS_CLOSE
+    few = problem.c in FLAT_SHARE and problem.width <= 8 and max(problem.taps or (problem.r, problem.s)) <= most
+    return few and problem.bytes_moved >= FLAT_BYTES
+
+
+def flat_configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
+    """Legal ones whose rows are copied whole, two blocks a multiprocessor first; none where those gain nothing.
+
+    With several images a block they were slower.
+    """
+    if not problem.narrow or not gains_flat(problem):
+        return []
+    units = ceil(problem.q / 8)
+    shapes = [ForwardConfiguration(problem.c, 1, units, tiles, flat=True) for tiles in (1, 2, 4) if tiles <= units]
+    found = ranked(
+        _all(problem, gpu.sms, gpu.shared_per_block, shapes), lambda cuts: guess(problem, cuts, gpu.sms), MOST
+    )
+    return sorted(found, key=lambda cut: cut.blocks != FLAT_BLOCKS)
 
 
 def ranked(
@@ -72,9 +99,9 @@ def ranked(
     return sorted(near, key=lambda cut: (near[cut], repr(cut)))[:most]
 
 
-def _all(problem: ConvolutionProblem, sms: int, shared: int) -> ForwardConfiguration:
-    """Legal ones, as columns."""
-    shapes = columns(list(_shapes(problem)))
+def _all(problem: ConvolutionProblem, sms: int, shared: int, given: list[ForwardConfiguration]) -> ForwardConfiguration:
+    """Legal ones of some shapes, as columns."""
+    shapes = columns(given)
     rings = [(blocks, stages) for blocks in (1, 2, 3) for stages in _stages(problem, shapes, blocks, shared)]
     cuts = stacked([replace(shapes, stages=stages, blocks=blocks) for blocks, stages in rings])
     late = replace(cuts, late=_chain_bound(problem, cuts))
@@ -117,12 +144,6 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
                 for filter_place, octets, tiles in _shares(group_block(problem)):
                     if tiles == 1 or images * units > tiles:
                         yield ForwardConfiguration(channels, images, units, tiles, octets, filter=filter_place)
-    if problem.c in FLAT and problem.width <= 8:
-        units = ceil(problem.q / 8)
-        for images in _image_blocks(problem, problem.c, units):
-            for tiles in (1, 2, 4):
-                if tiles == 1 or images * units > tiles:
-                    yield ForwardConfiguration(problem.c, images, units, tiles, flat=True)
 
 
 def _shares(group: int) -> Iterator[tuple[Filter, int, int]]:

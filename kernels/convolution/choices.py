@@ -34,30 +34,37 @@ def version() -> str:
     return digest_of((package / folder for folder in ("convolution", "cost")), (".py", ".json"))
 
 
-def cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
-    """The configuration of a narrow pass: of a forward pass or an input gradient, `problem` is what is walked."""
-    return tuned.cut(problem, what, gpu) or _cut(problem, what, gpu)
+def cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu, whole: bool = True) -> Any:
+    """The configuration of a narrow pass: of a forward pass or an input gradient, `problem` is what is walked.
+
+    `whole`: rows of the tensors are stretches of memory, in one buffer each.
+    """
+    told = tuned.cut(problem, what, gpu)
+    return told if told and (whole or not told.flat) else _cut(problem, what, gpu, whole)
 
 
 @kept(version, ForwardConfiguration, WeightGradientConfiguration)
-def _cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Any:
+def _cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu, whole: bool) -> Any:
     """`cost.model.choose`."""
     from ..cost.model import choose
 
-    return choose(problem, what, gpu)
+    return choose(problem, what, gpu, whole)
 
 
-def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration:
-    """The configuration of a weight gradient, by whichever kernel computes it."""
-    found: GradientConfiguration = tuned.gradient_cut(problem, gpu) or _gradient_cut(problem, gpu)
+def gradient_cut(problem: ConvolutionProblem, gpu: Gpu, whole: bool = True) -> GradientConfiguration:
+    """The configuration of a weight gradient, by whichever kernel computes it; `whole` likewise."""
+    told: GradientConfiguration | None = tuned.gradient_cut(problem, gpu)
+    if told and (whole or not getattr(told, "flat", False)):
+        return told
+    found: GradientConfiguration = _gradient_cut(problem, gpu, whole)
     return found
 
 
 @kept(version, WeightGradientConfiguration, DepthwiseWeightGradient, WideWeightGradient)
-def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> GradientConfiguration:
+def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu, whole: bool) -> GradientConfiguration:
     from ..cost import depthwise
 
-    return wide.gradient_cut(problem, gpu) or depthwise.choose(problem, gpu)
+    return wide.gradient_cut(problem, gpu) or depthwise.choose(problem, gpu, whole)
 
 
 def sweeps(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Cuts:

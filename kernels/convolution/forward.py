@@ -92,7 +92,8 @@ def source(
     """The CUDA source of a pass. `transposed` reads the filter as the input gradient does, by default last tap first.
 
     `sharded`: rows come from three buffers. `scale`, `bias` (a channel), `residual` and `activation` follow the sum.
-    `hints` are the cache's, of loads and stores. A flat cut's rows come and leave `whole`, or in boxes. Problems that differ in extents and padding alone share a source.
+    `hints` are the cache's, of loads and stores. A flat cut's rows come and leave `whole`, or in boxes. Problems that
+    differ in extents and padding alone share a source.
     """
     usual = Taps.flipped(problem.r, problem.s) if transposed else Taps.plain(problem.r, problem.s)
     ints = constants(problem, cut, taps or usual)

@@ -108,7 +108,8 @@ def forward_steps(
     if cuts:
         return Steps(by_warpgroups(cuts, source, target, added, pointers, x.device, fused.flags))
     rows, walk = Rows(0, problem.p), forward_walk.walk(problem)
-    cut, read = configuration or chosen(walk.problem, "forward", x.device), walk.read(source)
+    read = walk.read(source)
+    cut = configuration or chosen(walk.problem, "forward", x.device, launch.in_lines(read, target, added))
     if cut is not None and fetchable(read, target, added):
         prepared = by_copy_engine(
             walk.problem, cut, rows, walk.taps, (read, read, read), target, added, pointers, x.device, fused.flags
@@ -139,7 +140,7 @@ def input_gradient_steps(
     if cuts:
         return Steps(by_warpgroups(cuts, source, target, None, pointers, dy.device, {}))
     walked, taps = input_gradient.walk(problem).problem, input_gradient.walk(problem).taps
-    cut = configuration or chosen(walked, "input_gradient", dy.device)
+    cut = configuration or chosen(walked, "input_gradient", dy.device, launch.in_lines(source, target))
     if cut is not None and fetchable(source, target):
         rows, flags = Rows(0, walked.p), {"transposed": True}
         prepared = by_copy_engine(walked, cut, rows, taps, inputs, target, None, pointers, dy.device, flags)
@@ -189,8 +190,9 @@ def workspace_bytes(problem: ConvolutionProblem, configuration: GradientConfigur
 def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> GradientConfiguration:
     """The configuration for these operands: the predicted best, or the plain one for what cannot be fetched."""
     where = "conv2d_weight_gradient"
-    if fetchable(view(x, "x", where), view(dy, "dy", where)):
-        return choices.gradient_cut(problem, _gpu(x.device))
+    views = view(x, "x", where), view(dy, "dy", where)
+    if fetchable(*views):
+        return choices.gradient_cut(problem, _gpu(x.device), launch.in_lines(*views))
     return shared_weight_gradient_choice(problem, x, dy)
 
 
@@ -200,7 +202,7 @@ def shared_weight_gradient_choice(
     """The same among those whose rows may lie in several buffers."""
     where = "conv2d_weight_gradient"
     if fetchable(view(x, "x", where), view(dy, "dy", where)):
-        found: WeightGradientConfiguration = chosen(problem, "weight_gradient", x.device)
+        found: WeightGradientConfiguration = chosen(problem, "weight_gradient", x.device, False)
         return found
     from ..runtime.device import properties
 
@@ -298,9 +300,9 @@ def _told(
     return (), given
 
 
-def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
-    """What the cost model takes for a pass on a device."""
-    return choices.cut(problem, what, _gpu(device))
+def chosen(problem: ConvolutionProblem, what: Any, device: int, whole: bool) -> Any:
+    """What the cost model takes for a pass on a device; `whole` as in `choices.cut`."""
+    return choices.cut(problem, what, _gpu(device), whole)
 
 
 def _gpu(device: int) -> Gpu:

@@ -9,7 +9,7 @@ from ..errors import WrongValue
 from ..runtime.compiler import Recipe
 from . import choices, direct, forward, forward_walk, input_gradient, weight_gradient, wide
 from .configuration import ForwardConfiguration, trades
-from .launch import Walk
+from .launch import ALL, Walk
 from .problem import ConvolutionProblem
 from .wide_weight_gradient import WideWeightGradient
 
@@ -63,7 +63,8 @@ def recipes(
     given = dict(flags or {}) if what == "forward" else {}
     if found := choices.sweeps(problem, what, gpu, any(given.values())):
         return [wide.recipe(part, cut, given) for part, cut in found]
-    cut = choices.cut(walk(problem, what).problem, what, gpu)
+    walked = walk(problem, what)
+    cut = choices.cut(walked.problem, what, gpu, whole=walked.columns == ALL)
     if cut is None:
         return [direct_recipe(problem, {"transposed": True} if what == "input_gradient" else given)]
     return recipes_of(problem, what, cut, given)

@@ -138,7 +138,7 @@ class Pass(NamedTuple):
     def copyable(self, device: int) -> bool:
         """Whether forward.cu can do it."""
         fetched = fetchable(*self.inputs, self.output, self.residual)
-        return fetched and prepare.chosen(self.problem, self.what, device) is not None
+        return fetched and prepare.chosen(self.problem, self.what, device, whole=False) is not None
 
 
 def _steps(pass_: Pass, plain: Pass, configuration: ForwardConfiguration | None, halo: Halo, device: int) -> ShardSteps:
@@ -168,7 +168,7 @@ def _prepared(
     flags = {**pass_.flags, "sharded": sharded}
     for rows in ranges:
         alone = strip(pass_.problem, rows)
-        cut = _held(alone, given, device) if given else prepare.chosen(alone, pass_.what, device)
+        cut = _held(alone, given, device) if given else prepare.chosen(alone, pass_.what, device, whole=False)
         short = replace(cut, chunk=max(1, min(cut.chunk, rows.end - rows.begin)))
         yield prepare.by_copy_engine(
             pass_.problem, short, rows, pass_.taps, pass_.inputs, pass_.output, pass_.residual, pass_.pointers, device,

@@ -65,7 +65,9 @@ def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
     return "\n".join([*head, *(kernel_text(name) for name in files)])
 
 
-def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int | bool]) -> str:
+def _declared(
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int | bool]
+) -> str:
     if chosen.direct:
         return declarations(plain_specification(plain.lanes(problem), problem.width, constants | plain.sizes(problem)))
     cut = Cut(problem, chosen)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cost.columns import Number, ceil, columns, each, in_columns, larger, pick, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted, tuned_gpu
-from .candidates import FLAT
+from .candidates import gains_flat
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     FEWEST_STAGES,
@@ -36,6 +36,7 @@ from .weight_gradient_configuration import (
 RINGS = (64 << 10, 100 << 10)  # bytes under way on a multiprocessor: more makes the first of them late
 MOST_UNITS = 16
 MOST_PARTS = 4  # of a filter
+FLAT_WARPS = 8  # of a multiprocessor that multiply where rows are copied whole: more of them gained nothing
 FEW_ROWS = 16  # of a split: one launch for all of it is soon at an end
 
 
@@ -46,16 +47,35 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> tuple[WeightGradien
     The order is that of `estimate`, then of the numbers themselves: the same everywhere. Never empty: the plain kernel
     is legal for every problem.
     """
-    found = _by_copy_engine(problem, gpu.sms, gpu.shared_per_block) if reads_by_copy_engine(problem) else []
+    found = []
+    if reads_by_copy_engine(problem):
+        found = _by_copy_engine(problem, gpu.sms, gpu.shared_per_block, list(_shapes(problem)))
     if found:
         seconds = estimate(problem, columns(found), gpu.sms).tolist()
         found = [chosen for _, chosen in sorted(zip(seconds, found, strict=True))]
     return (*found, plain(problem, gpu.sms))
 
 
-def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> list[WeightGradientConfiguration]:
-    """Legal ones: shapes with rings, and of these some with splits that are added later, some that add together."""
-    shapes = in_columns(WeightGradientConfiguration, list(_shapes(problem)))
+def flat_configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WeightGradientConfiguration]:
+    """Legal ones whose rows are copied whole, those with enough warps first; none where those gain nothing."""
+    if not gains_flat(problem):
+        return []
+    units = round_up(-(-problem.q // UNIT), 2)
+    shapes = [
+        (problem.c, 1, units, 1, 1, share, 1, residents, 1, False, True) for share in (1, 2, 4) for residents in (1, 2)
+    ]
+    found = _by_copy_engine(problem, gpu.sms, gpu.shared_per_block, shapes)
+    seconds = estimate(problem, columns(found), gpu.sms).tolist() if found else []
+    warps = [min(FLAT_WARPS, Cut(problem, cut).consumers * cut.residents) for cut in found]
+    return [cut for _, _, cut in sorted(zip((-count for count in warps), seconds, found, strict=True))]
+
+
+def _by_copy_engine(
+    problem: ConvolutionProblem, sms: int, shared: int, given: list[tuple[Any, ...]]
+) -> list[WeightGradientConfiguration]:
+    """Legal ones of some shapes with rings, and of these some with splits that are added later, some that add
+    together."""
+    shapes = in_columns(WeightGradientConfiguration, given)
     shapes = where(shapes, launchable(Cut(problem, shapes)))
     ringed = stacked([replace(shapes, stages=stages) for stages in _stages(Cut(problem, shapes))])
     cut = Cut(problem, ringed)
@@ -74,9 +94,6 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[tuple[Any, ...]]:
     for block, (units, images) in itertools.product(_channel_blocks(problem), _tiles(problem)):
         for parts, out_blocks, share, residents in itertools.product(_row_parts(problem), outs, (1, 2, 4), (1, 2)):
             yield block, parts, units, images, out_blocks, share, 1, residents, 1, False, False
-    if problem.c in FLAT and problem.width <= UNIT:
-        for (units, images), share, residents in itertools.product(_tiles(problem), (1, 2, 4), (1, 2)):
-            yield problem.c, 1, units, images, 1, share, 1, residents, 1, False, True
 
 
 def _channel_blocks(problem: ConvolutionProblem) -> Iterator[int]:

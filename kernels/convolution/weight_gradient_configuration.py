@@ -260,8 +260,8 @@ def legal(cut: Cut, shared: int) -> Number:
 
 
 def _whole(cut: Cut) -> Number:
-    """Whether a block has all channels and columns, its rows lie within theirs, and images are whole numbers of those of
-    a block: what `flat` ones need, which never write zeros again."""
+    """Whether a block has all channels and columns, its rows lie within theirs, and its images divide all: what `flat`
+    ones need, which never write zeros again."""
     problem, chosen = cut.problem, cut.configuration
     block = (chosen.channel_block == problem.c) & (problem.c <= BOX_LIMIT) & (UNIT * chosen.units >= problem.q)
     left = problem.padding[2]

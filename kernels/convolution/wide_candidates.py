@@ -74,7 +74,7 @@ def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
                 least = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
-                row_bytes = WideCut(sweep, least).walked.bytes
+                row_bytes = WideCut(sweep, least).walked.size
                 for stages in dict.fromkeys(max(2, min(12, ring // blocks // row_bytes)) for ring in RINGS):
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
                     found = WideCut(sweep, cut, fused)

@@ -183,7 +183,7 @@ class WideCut(Warpgroups):
 
     @property
     def _ring_bytes(self) -> int:
-        return self.configuration.stages * self.walked.bytes
+        return self.configuration.stages * self.walked.size
 
     @property
     def _staged_bytes(self) -> int:

@@ -68,7 +68,7 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
                 most = max(1, min(least.work, gpu.sms * blocks // least.channel_blocks))
                 splits, _ = evenest(least.work, problem.p, most, *_walked(problem))
                 ranks = _ranks(least, min(most, MOST_RANKS), gpu)
-                rings = (min(DEEPEST, ring // blocks // least.walked.bytes) for ring in RINGS)
+                rings = (min(DEEPEST, ring // blocks // least.walked.size) for ring in RINGS)
                 for stages in dict.fromkeys(max(shallow.stages, rows) for rows in rings):
                     cut = replace(shallow, stages=stages, splits=splits)
                     for way in (cut, replace(cut, splits=ranks, clustered=True)):

@@ -60,8 +60,8 @@ class Walked:
         return self.parities * self.images * min(self.columns, -(-columns // self.stride))
 
     @property
-    def bytes(self) -> int:
-        """Of the row in shared memory, up to where the next one may begin."""
+    def size(self) -> int:
+        """Bytes of the row in shared memory, up to where the next one may begin."""
         unit = SWIZZLE_PERIOD if swizzled(self.octets) else BOX_LINE
         return self.parities * round_up(self.images * self.columns * 16 * octets_apart(self.octets), unit)
 

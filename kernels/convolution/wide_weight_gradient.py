@@ -202,7 +202,7 @@ class WideGradientCut(Warpgroups):
         return self._shared(STEP * self.line if self.few_zeros else self.dy_bytes)
 
     def _shared(self, zeros: int) -> int:
-        rows = self.dy_stages * _whole(self.dy_bytes) + self.configuration.stages * self.walked.bytes + _whole(zeros)
+        rows = self.dy_stages * _whole(self.dy_bytes) + self.configuration.stages * self.walked.size + _whole(zeros)
         return max(rows, self.exchanged) + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
 
     @property

@@ -12,8 +12,17 @@ from itertools import islice, zip_longest
 from operator import itemgetter
 from typing import Any
 
-from ..convolution import choices, paired_candidates, wide, wide_candidates, wide_gradient_candidates
+from ..convolution import (
+    candidates,
+    choices,
+    paired_candidates,
+    weight_gradient_candidates,
+    wide,
+    wide_candidates,
+    wide_gradient_candidates,
+)
 from ..convolution.depthwise_weight_gradient_configuration import computed, configurations
+from ..convolution.launch import ALL, Walk
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.recipes import walk
 from ..convolution.wide_sweep import ways
@@ -31,7 +40,7 @@ def contenders(problem: ConvolutionProblem, what: Pass, gpu: Gpu, most: int, fus
         found = _gradients(problem, gpu)
     else:
         ways = _ways(problem, what, gpu, fused) if wide.computes(problem, gpu) else iter(())
-        walked = _walked(walk(problem, what).problem, what, gpu) if problem.narrow else iter(())
+        walked = _walked(walk(problem, what), what, gpu) if problem.narrow else iter(())
         found = _by_turns(ways, walked) if choices.sweeps(problem, what, gpu, fused) else _by_turns(walked, ways)
     return list(islice(_unlike(cut for cut in found if cut is not None), most))
 
@@ -61,12 +70,15 @@ def _gradients(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[Any]:
     usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct] if problem.narrow else []
     own = configurations(problem, gpu) if computed(problem) else []
     own = sorted(own, key=lambda cut: (depthwise.counted_s(problem, cut, gpu), repr(cut)))
-    yield from _by_turns(by_warpgroups, usual, own)
+    flat = weight_gradient_candidates.flat_configurations(problem, gpu) if problem.narrow else []
+    yield from _by_turns(by_warpgroups, flat, usual, own)
 
 
-def _walked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Iterator[Any]:
-    yield choices.cut(problem, what, gpu)
-    yield from _by_turns(_ranked(problem, what, gpu), paired_candidates.configurations(problem, gpu))
+def _walked(walk: Walk, what: Pass, gpu: Gpu) -> Iterator[Any]:
+    problem, whole = walk.problem, walk.columns == ALL
+    yield choices.cut(problem, what, gpu, whole)
+    flat = candidates.flat_configurations(problem, gpu) if whole else []
+    yield from _by_turns(flat, _ranked(problem, what, gpu), paired_candidates.configurations(problem, gpu))
 
 
 def _ranked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> list[Any]:

@@ -53,10 +53,12 @@ CLEARLY = 1.04
 EVENTS_US = 3.2  # what times between events, as the other kernels' are, have beyond those of a chain
 
 
-def choose(problem: ConvolutionProblem, gpu: Gpu) -> WeightGradientConfiguration | DepthwiseWeightGradient:
-    """The configuration of a weight gradient that is predicted to be fastest."""
+def choose(
+    problem: ConvolutionProblem, gpu: Gpu, whole: bool = True
+) -> WeightGradientConfiguration | DepthwiseWeightGradient:
+    """The configuration of a weight gradient that is predicted to be fastest; `whole` as in `model.choose`."""
     found = _as_depthwise(problem, gpu)
-    return model.choose(problem, "weight_gradient", gpu) if found is None else found[0]
+    return model.choose(problem, "weight_gradient", gpu, whole) if found is None else found[0]
 
 
 def predicted_s(problem: ConvolutionProblem, gpu: Gpu) -> float:

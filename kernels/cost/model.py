@@ -22,6 +22,7 @@ import numpy as np
 
 from ..convolution import candidates as forward_cuts
 from ..convolution import paired_candidates, weight_gradient_candidates, wide
+from ..convolution.candidates import FLAT_SHARE
 from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
@@ -50,25 +51,30 @@ FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": 
 
 @overload
 def choose(
-    problem: ConvolutionProblem, what: Literal["forward", "input_gradient"], gpu: Gpu
+    problem: ConvolutionProblem, what: Literal["forward", "input_gradient"], gpu: Gpu, whole: bool = True
 ) -> ForwardConfiguration | None: ...
 @overload
-def choose(problem: ConvolutionProblem, what: Literal["weight_gradient"], gpu: Gpu) -> WeightGradientConfiguration: ...
-def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration | None:
+def choose(
+    problem: ConvolutionProblem, what: Literal["weight_gradient"], gpu: Gpu, whole: bool = True
+) -> WeightGradientConfiguration: ...
+def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu, whole: bool = True) -> Configuration | None:
     """The configuration predicted to be fastest, or None where only the plain kernel computes the problem.
 
     For "forward" and "input_gradient", `problem` is the convolution that the forward kernel walks (`recipes.walk`).
+    `whole`: the tensors' rows may be copied whole, by flat ones.
     """
-    return _chosen(problem, what, gpu)[0]
+    return _chosen(problem, what, gpu, whole)[0]
 
 
 def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
     """Seconds that a pass takes with the configuration `choose` gives, its launch included."""
-    return _chosen(problem, what, gpu)[1]
+    return _chosen(problem, what, gpu, True)[1]
 
 
 @lru_cache(maxsize=16384)
-def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
+def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu, whole: bool) -> tuple[Configuration | None, float]:
+    if whole and gpu.tuned and (flat := _flat(problem, what, gpu)):
+        return flat, FLAT_SHARE[problem.c] * _chosen(problem, what, gpu, False)[1]
     if FAMILY[what] == "forward" and (timed := paired_candidates.measured(problem, gpu)):
         return timed
     times = _measured(problem, what, gpu)
@@ -82,6 +88,16 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
         # Those that were timed are of before rows were summed up together.
         return by_pairs if not known or by_pairs[0].leaving > 1 else found
     return found
+
+
+def _flat(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration | None:
+    """The cut whose rows are copied whole, where those are the faster ones."""
+    found: Sequence[Configuration] = (
+        forward_cuts.flat_configurations(problem, gpu)
+        if FAMILY[what] == "forward"
+        else weight_gradient_candidates.flat_configurations(problem, gpu)
+    )
+    return found[0] if found else None
 
 
 def _by_pairs(

@@ -161,7 +161,7 @@ def strided_view(x: Array, dtype: str) -> View:
 
 
 def one_tile(problem: ConvolutionProblem, chosen: Cut) -> bool:
-    """Several images in a box are for images of one tile across, and whole rows are for one, whose padding is none less."""
+    """Several images in a box are for images of one tile across; so are whole rows, of which nothing is left out."""
     if chosen.flat and (problem.q > 8 * chosen.units or not 0 <= problem.padding[2] <= problem.q):
         return False
     return chosen.images == 1 or ceil(problem.q / (8 * chosen.units)) == 1
