@@ -41,7 +41,8 @@ def warm_up(
     `passes` are the forward one unless given, all three for a model in training. The configurations are those chosen
     for `gpu` ("NVIDIA H200"); `arch` is what its code is made for. With `progress` a bar on stderr says how far it is.
     In the `background` nothing is waited for, and nothing returned: for a model of torch, cuDNN computes what is not
-    there yet. Raises `WrongValue`, and as `compile_source` does.
+    there yet. What torch.compile alone calls for follows in the background in any case. Raises `WrongValue`, and as
+    `compile_source` does.
     """
     from .cost.gpu import known_gpu
     from .runtime.parallel import compile_all
@@ -59,12 +60,15 @@ def warm_up(
 
         begin()
     items = _layers(plan, example, chosen, known) if model else _items(plan)
-    wanted = once(recipe for item in items for recipe in _recipes(item, chosen, known))
+    seen: set[Recipe] = set()
+    wanted = once((recipe for item in items for recipe in _recipes(item, chosen, known)), seen)
+    later = once(_rounded(plan, example, chosen, known) if model else (), seen)
     if background:
-        _begin(list(wanted), arch, serve=model)
+        _begin([*wanted, *later], arch, serve=model)
         return []
     with bar(progress) as note:
         made = compile_all(wanted, arch, jobs, note)
+    _begin(list(later), arch, serve=False)
     if model and progress:
         from .torch_native import state
 
@@ -72,9 +76,9 @@ def warm_up(
     return made
 
 
-def once(recipes: Iterable[Recipe]) -> Iterator[Recipe]:
-    """Each of them once, as it comes: the first ones are compiled while others are being chosen."""
-    seen: set[Recipe] = set()
+def once(recipes: Iterable[Recipe], seen: set[Recipe] | None = None) -> Iterator[Recipe]:
+    """Each of them once, as it comes, but for those `seen`: the first are compiled while others are being chosen."""
+    seen = set() if seen is None else seen
     for recipe in recipes:
         if recipe not in seen:
             seen.add(recipe)
@@ -108,14 +112,26 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
         for what in passes:
             if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
                 yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
-    for problem, _, wide in called:  # which torch.compile rounds, as the operators do
-        if wide and "weight_gradient" in passes and not left_on(problem, "weight_gradient", gpu):
-            yield from recipes(problem, "weight_gradient", gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
+
+
+def _rounded(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
+    """What torch.compile calls for beside that: gradients of f32 filters that it rounds, as the operators do."""
+    import torch
+
+    from .torch_calls import left_on
+    from .torch_layers import GroupedConv2d
+    from .torch_models import convolutions
+
+    if "weight_gradient" not in passes:
+        return
+    for met in convolutions(model, example, GroupedConv2d):
+        if met.layer.weight.dtype == torch.float32 and not left_on(met.problem, "weight_gradient", gpu):
+            yield from recipes(met.problem, "weight_gradient", gpu)
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parents[1])]
 
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from tapestry.kernels.convolution import weight_gradient_candidates
+from tapestry.kernels.convolution import choices, weight_gradient_candidates
 from tapestry.kernels.convolution.candidates import configurations
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
@@ -213,6 +213,56 @@ def test_views_are_read_and_written_where_they_lie() -> None:
     conv2d(x, case.w, out=out, **case.steps)
     assert case.excess(out, case.wanted("forward"), case.depth("forward"), UNIT["f16"]) <= 1
     assert int((~room.isnan()).sum()) == out.numel()
+
+
+# Of few channels, whose rows are copied whole: all three numbers of them, strides, odd extents, padding on few sides.
+WHOLE = {
+    "16": ConvolutionProblem(48, 75, 83, 16, 2, 3, 3, padding=(1, 1, 1, 1)),
+    "24": ConvolutionProblem(24, 112, 112, 24, 24, 3, 3, padding=(1, 0, 2, 1), dtype="bf16"),
+    "72": ConvolutionProblem(32, 56, 56, 72, 72, 5, 5, (2, 2), padding=(2, 2, 2, 2)),
+    "72 odd": ConvolutionProblem(30, 57, 61, 72, 72, 3, 3, (2, 2), padding=(1, 2, 0, 1), dtype="bf16"),
+}
+
+
+def whole(problem: ConvolutionProblem, what: Pass) -> bool:
+    """Whether rows are copied whole."""
+    gpu = described_gpu(properties(0))
+    if what == "weight_gradient":
+        return bool(getattr(choices.gradient_cut(problem, gpu), "flat", False))
+    return bool(choices.cut(walk(problem, what).problem, what, gpu).flat)
+
+
+@pytest.mark.parametrize("what", PASSES)
+@pytest.mark.parametrize("name", WHOLE)
+def test_rows_of_few_channels_are_copied_whole(name: str, what: Pass) -> None:
+    assert whole(WHOLE[name], what)
+    assert Case(WHOLE[name], 6).check(what) <= 1
+
+
+@pytest.mark.parametrize("apart", [0, 8], ids=["whole", "by boxes"])
+def test_rows_of_a_part_of_a_tensor(apart: int) -> None:
+    """Rows that are stretches of memory, with others between them; and those of which channels lie apart."""
+    problem = WHOLE["24"]
+    case = Case(problem, 7)
+    torch, (n, h, w, c) = case.torch, problem.input_shape
+    big = torch.zeros((n, h + 3, w + 5, c + apart), device="cuda", dtype=case.kind)
+    x = big[:, 2:-1, 3:-2, :c]
+    x.copy_(case.x)
+    room = case.nothing((n, problem.p + 2, problem.q + 3, c + apart))
+    out = room[:, 1:-1, 2:-1, :c]
+    added = case.normal(problem.output_shape)
+    bias = case.normal((c,), torch.float32)
+    conv2d(x, case.w, bias, residual=added, activation="relu", out=out, **case.steps)
+    wanted = torch.relu(case.wanted("forward") + bias + added.float())
+    assert case.excess(out, wanted, 64, 2 * UNIT["bf16"]) <= 1
+    assert int((~room.isnan()).sum()) == out.numel()
+    room = case.nothing((n, h + 2, w + 3, c + apart))
+    out = room[:, 1:-1, 2:-1, :c]
+    conv2d_input_gradient(case.dy, case.w, shape=problem.input_shape, out=out, **case.steps)
+    assert case.excess(out, case.wanted("input_gradient"), case.depth("input_gradient"), UNIT["bf16"]) <= 1
+    assert int((~room.isnan()).sum()) == out.numel()
+    dw = conv2d_weight_gradient(x, case.dy, filter=(problem.r, problem.s), partial=True, **case.steps)
+    assert case.excess(dw, case.wanted("weight_gradient"), case.depth("weight_gradient"), 2.0**-23) <= 1
 
 
 @pytest.mark.parametrize("what", PASSES)
