@@ -33,9 +33,10 @@ LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) r
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor, where as much is written as read
 # Channels of tensors whose rows are copied whole, and what that takes of the time by boxes, of which a part is empty or
-# which have few bytes a position: the means of 49 passes of timm's layers. 40, 48, 56, 80, 88 and 96 gained nothing.
-FLAT_SHARE = {16: 0.90, 24: 0.78, 72: 0.79}
+# which have few bytes a position: the means of 83 passes of timm's layers. 40, 48, 56, 80, 88 and 96 gained nothing.
+FLAT_SHARE = {16: 0.90, 24: 0.71, 72: 0.72}
 FLAT_TAPS, FLAT_TAPS_CLOSE = 5, 3  # of a filter, at most, with strides and without: else pairs of channels are faster
+FLAT_SHORT, FLAT_TAPS_SHORT, FLAT_COLUMNS = 16, 3, 100  # of so few channels short rows and long filters gained nothing
 FLAT_BYTES, FLAT_BLOCKS = 15e6, 2  # that are moved, at least; blocks of a multiprocessor that were fastest
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 
@@ -69,9 +70,13 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
 
 def gains_flat(problem: ConvolutionProblem) -> bool:
     """Whether rows that are copied whole are the faster ones, wherever rows are stretches of memory."""
-    most = FLAT_TAPS if problem.stride != (1, 1) or problem.taps else FLAT_TAPS_CLOSE
-    few = problem.c in FLAT_SHARE and problem.width <= 8 and max(problem.taps or (problem.r, problem.s)) <= most
-    return few and problem.bytes_moved >= FLAT_BYTES
+    few = problem.c in FLAT_SHARE and problem.narrow and problem.width <= 8
+    if not few or problem.bytes_moved < FLAT_BYTES:
+        return False
+    taps = max(problem.taps or (problem.r, problem.s))
+    if problem.c <= FLAT_SHORT:
+        return taps <= FLAT_TAPS_SHORT and max(problem.w, problem.q * problem.cell[1]) >= FLAT_COLUMNS
+    return taps <= (FLAT_TAPS_CLOSE if problem.stride == problem.cell == (1, 1) else FLAT_TAPS)
 
 
 def flat_configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
@@ -79,7 +84,7 @@ def flat_configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardCo
 
     With several images a block they were slower.
     """
-    if not problem.narrow or not gains_flat(problem):
+    if not gains_flat(problem):
         return []
     units = ceil(problem.q / 8)
     shapes = [ForwardConfiguration(problem.c, 1, units, tiles, flat=True) for tiles in (1, 2, 4) if tiles <= units]

@@ -70,7 +70,7 @@ def _gradients(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[Any]:
     usual = [cut for cut in _ranked(problem, "weight_gradient", gpu) if not cut.direct] if problem.narrow else []
     own = configurations(problem, gpu) if computed(problem) else []
     own = sorted(own, key=lambda cut: (depthwise.counted_s(problem, cut, gpu), repr(cut)))
-    flat = weight_gradient_candidates.flat_configurations(problem, gpu) if problem.narrow else []
+    flat = weight_gradient_candidates.flat_configurations(problem, gpu)
     yield from _by_turns(by_warpgroups, flat, usual, own)
 
 

@@ -116,13 +116,13 @@ def test_whoever_the_clock_says_is_faster_computes(monkeypatch: pytest.MonkeyPat
     x = torch.randn(8, 64, 28, 28, device="cuda").bfloat16().to(memory_format=torch.channels_last)
     tk.replace_convolutions(model)
     before, seen = model(x), []
-    by_cudnn = torch_tuning._Operands.by_cudnn
+    by_cudnn = torch_tuning.Operands.by_cudnn
 
-    def noted(operands: torch_tuning._Operands) -> torch_tuning.Call:
+    def noted(operands: torch_tuning.Operands) -> torch_tuning.Call:
         seen.append(by_cudnn(operands))
         return seen[-1]
 
-    monkeypatch.setattr(torch_tuning._Operands, "by_cudnn", noted)
+    monkeypatch.setattr(torch_tuning.Operands, "by_cudnn", noted)
     monkeypatch.setattr(torch_tuning.Clock, "us", lambda clock, call: theirs if call in seen else 2.0)
     (row,) = tk.tune(model, x, passes=("forward",), cuts=2).passes
     assert (row.tuned, row.cudnn, row.left) == (2.0, theirs, theirs < 2.0)
