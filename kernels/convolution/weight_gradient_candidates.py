@@ -57,14 +57,15 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> tuple[WeightGradien
 
 
 def flat_configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WeightGradientConfiguration]:
-    """Legal ones whose rows are copied whole, those with enough warps first; none where those gain nothing."""
+    """Legal ones whose rows are copied whole, those with enough warps first; none where those gain nothing. So much is
+    moved then that no few splits add together."""
     if not gains_flat(problem):
         return []
     units = round_up(-(-problem.q // UNIT), 2)
     shapes = [
         (problem.c, 1, units, 1, 1, share, 1, residents, 1, False, True) for share in (1, 2, 4) for residents in (1, 2)
     ]
-    found = _by_copy_engine(problem, gpu.sms, gpu.shared_per_block, shapes)
+    found = [cut for cut in _by_copy_engine(problem, gpu.sms, gpu.shared_per_block, shapes) if not cut.together]
     seconds = estimate(problem, columns(found), gpu.sms).tolist() if found else []
     warps = [min(FLAT_WARPS, Cut(problem, cut).consumers * cut.residents) for cut in found]
     return [cut for _, _, cut in sorted(zip((-count for count in warps), seconds, found, strict=True))]
