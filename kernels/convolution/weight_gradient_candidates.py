@@ -78,6 +78,8 @@ def _by_copy_engine(
     together."""
     shapes = in_columns(WeightGradientConfiguration, given)
     shapes = where(shapes, launchable(Cut(problem, shapes)))
+    if not rows(shapes):
+        return []
     ringed = stacked([replace(shapes, stages=stages) for stages in _stages(Cut(problem, shapes))])
     cut = Cut(problem, ringed)
     options = stacked(

@@ -16,9 +16,11 @@ from tapestry.kernels.convolution import (
     wide,
     wide_candidates,
     wide_gradient_candidates,
+    wide_rows,
     wide_weight_gradient,
 )
 from tapestry.kernels.convolution.configuration import register_limit
+from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration, WideCut, legal
@@ -265,3 +267,27 @@ def test_clusters_spill_nothing_and_run_at_once(width: int) -> None:
     assert all(count <= cut.blocks * gpu().clusters_of(cut.splits) for count, cut in blocks)
     scarcest = max(cuts, key=lambda cut: wanted(WideGradientCut(problem, cut)))
     spills_nothing(wide.gradient_recipes(problem, scarcest, partial=False)[0])
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 4), st.sampled_from((1, 2)), st.sampled_from((1, 2)), st.integers(-2, 4),
+    st.integers(1, 12),
+)  # fmt: skip
+def test_columns_come_by_parities(met: int, taps: int, stride: int, dilation: int, before: int, width: int) -> None:
+    """What a position meets under a tap lies at `tap_place` of wide_rows.cu, a neighbour of what the next one meets;
+    columns that no image has lie outside the box's tensor."""
+    row = wide_rows.Walked(met, 1, 6, taps, stride, dilation)
+    views: list[View] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide_rows, "walked_map", lambda view, box, octets: views.append(view) or b"")
+        _, begins = row.maps(View.dense(0, (1, 1, width, 8), "f16"), before)
+    assert len(views) == row.parities <= 2
+    for position, tap in product(range(met), range(taps)):
+        offset = tap * dilation
+        parity, place = (offset % stride if row.parities > 1 else 0), position + offset // stride
+        assert place < row.columns
+        column, view = position * stride + offset - before, views[parity]
+        inside = 0 <= place - begins[parity] < view.shape[2]
+        assert inside == (0 <= column < width)
+        if inside:
+            assert view.pointer + 2 * view.strides[2] * (place - begins[parity]) == 2 * 8 * column
