@@ -14,7 +14,12 @@
 // cut into parts of filter_rows rows (all_rows together), each a gradient of its own with its padding moved: blockIdx.z counts the parts, x the channel
 // blocks, y the splits.
 
+#include <tapestry/lines.cuh>
+
 namespace tapestry::weight_gradient {
+
+// Rows come by boxes; or whole, where a block has all channels and columns of them.
+using Stream = RowsOf<whole>::type;
 
 constexpr int unit = 8;                                       // positions of an 8 x 8 matrix, channels of a 16-byte chunk
 constexpr int row_bytes = 2 * channel_block;                  // one position in shared memory

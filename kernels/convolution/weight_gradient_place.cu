@@ -6,16 +6,12 @@
 
 #include <tapestry/async.cuh>
 #include <tapestry/divisor.cuh>
-#include <tapestry/lines.cuh>
 #include <tapestry/mma.cuh>
 #include <tapestry/registers.cuh>
 
 namespace tapestry::weight_gradient {
 
 using namespace parameters;
-
-// Rows come by boxes; or whole, where a block has all channels and columns of them.
-using Stream = RowsOf<whole>::type;
 
 // What a lane holds of the sums of a pair of taps: sums 0 and 1 under the first tap, 2 and 3 under the second.
 using Sums = FragmentC<TapC, K>;
