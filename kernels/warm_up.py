@@ -15,6 +15,8 @@ from .runtime.compiler import Compiled, Recipe
 if TYPE_CHECKING:
     from .cost.gpu import Gpu
 
+Called = tuple[ConvolutionProblem, bool, bool]  # whether anything is added; whether the filter is f32
+
 
 def warm_up(
     plan: Any,
@@ -59,10 +61,11 @@ def warm_up(
         from .torch_native import begin
 
         begin()
-    items = _layers(plan, example, chosen, known) if model else _items(plan)
+    called = _called(plan, example) if model else []
+    items = _layers(plan, example, called, chosen, known) if model else _items(plan)
     seen: set[Recipe] = set()
     wanted = once((recipe for item in items for recipe in _recipes(item, chosen, known)), seen)
-    later = once(_rounded(plan, example, chosen, known) if model else (), seen)
+    later = once(_rounded(called, chosen, known), seen)
     if background:
         _begin([*wanted, *later], arch, serve=model)
         return []
@@ -90,24 +93,31 @@ def _is_model(plan: Any) -> bool:
     return torch is not None and isinstance(plan, torch.nn.Module)
 
 
-def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
-    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
+def _called(model: Any, example: Any) -> list[Called]:
+    """What a model's layers are called for, each kind once."""
     import torch
 
-    from .torch_calls import left_on
-    from .torch_excitation import excitation_kinds
-    from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
-    from .torch_norms import kinds, lowered
-    from .torch_response_norms import response_kinds
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
     found = convolutions(model, example, GroupedConv2d)
-    called = dict.fromkeys(
-        (met.problem, met.layer.bias is not None, met.layer.weight.dtype == torch.float32) for met in found
+    return list(
+        dict.fromkeys(
+            (met.problem, met.layer.bias is not None, met.layer.weight.dtype == torch.float32) for met in found
+        )
     )
+
+
+def _layers(model: Any, example: Any, called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
+    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
+    from .torch_calls import left_on
+    from .torch_excitation import excitation_kinds
+    from .torch_layer_norms import row_kinds
+    from .torch_norms import kinds, lowered
+    from .torch_response_norms import response_kinds
+
     for problem, biased, wide in called:
         for what in passes:
             if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
@@ -119,19 +129,15 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
 
 
-def _rounded(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
+def _rounded(called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """What torch.compile calls for beside that: gradients of f32 filters that it rounds, as the operators do."""
-    import torch
-
+    if not called or "weight_gradient" not in passes:
+        return  # nor is torch asked for
     from .torch_calls import left_on
-    from .torch_layers import GroupedConv2d
-    from .torch_models import convolutions
 
-    if "weight_gradient" not in passes:
-        return
-    for met in convolutions(model, example, GroupedConv2d):
-        if met.layer.weight.dtype == torch.float32 and not left_on(met.problem, "weight_gradient", gpu):
-            yield from recipes(met.problem, "weight_gradient", gpu)
+    for problem, _, wide in called:
+        if wide and not left_on(problem, "weight_gradient", gpu):
+            yield from recipes(problem, "weight_gradient", gpu)
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

@@ -232,13 +232,13 @@ def arguments(
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
-    if whole:
-        upper, middle, lower = map(lines, inputs)
-        target, added = lines(output), lines(residual or output)
-    else:
-        upper, middle, lower = (tensor_map(view, box, cut.channels, not cut.flat) for view in inputs)
-        target = tensor_map(output, out_box, cut.channels, not cut.flat)
-        added = tensor_map(residual, out_box, cut.channels, not cut.flat) if residual else target
+
+    def described(view: View, box: tuple[int, int, int]) -> Any:
+        return lines(view) if whole else tensor_map(view, box, cut.channels, not cut.flat)
+
+    upper, middle, lower = (described(view, box) for view in inputs)
+    target = described(output, out_box)
+    added = described(residual, out_box) if residual else target
     existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
         upper, middle, lower, target, added, *pointers,
