@@ -158,9 +158,14 @@ def operators(case: Case) -> None:
     number = packed((1, 1), (case.filter_size // 2,) * 4, (1, 1))
     x, w, dy = case.x.detach(), case.ours.weight.detach(), case.dy
     with torch.no_grad():
-        for what, taps in (("", w), (", f32 filter", w.float())):
-            case.note(f"graph's forward{what}", None, lambda w=taps: lowered(x, w, None, number, case.groups))
-            case.note(f"graph's gradients{what}", None, lambda w=taps: gradients(x, dy, w, number, case.groups))
+        for what, given in (("", w), (", f32 filter", w.float())):
+            _, taps = lowered(x, given, None, number, case.groups)
+            case.note(f"graph's forward{what}", None, lambda w=given: lowered(x, w, None, number, case.groups))
+            case.note(
+                f"graph's gradients{what}",
+                None,
+                lambda w=given, taps=taps: gradients(x, dy, w, taps, number, case.groups),
+            )
 
 
 def autocast(case: Case) -> None:
