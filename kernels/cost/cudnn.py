@@ -25,6 +25,7 @@ from .trees import Forest
 
 FEATURES = ("roofline", "n", "extent", "channels", "width", "filter", "stride", "intensity")
 DATA = "data/cudnn.json"
+CLEARLY = 0.97  # of our time, that cuDNN has to stay below else: two gradients by two ways cost the host 0.1 ms
 DOUBT = 1.17  # times that kernels of wide groups took longer than guessed, at most, where cuDNN is as fast
 
 
@@ -116,5 +117,5 @@ def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     if not problem.octets or (not problem.narrow and wide.predicted_s(problem, what, gpu) is None):
         return True
     theirs = cudnn_s(problem, what, gpu)
-    doubt = DOUBT if wide.takes(problem, what, gpu) else 1.0
+    doubt = DOUBT if wide.takes(problem, what, gpu) else CLEARLY
     return theirs is not None and theirs < doubt * ours_s(problem, what, gpu)

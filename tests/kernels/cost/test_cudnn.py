@@ -34,6 +34,16 @@ def test_a_pass_is_left_to_whoever_is_faster(told: dict[Layer, tuple[float, ...]
     assert [is_faster(PROBLEM, what, GPU) for what in PASSES] == [True, False, True]
 
 
+def test_a_pass_is_not_left_for_three_percent_that_are_guessed(told: dict[Layer, tuple[float, ...]]) -> None:
+    """Of a small depthwise layer one gradient was, by 2 %: both together took the host three times as long."""
+    ours = [ours_s(PROBLEM, what, GPU) * 1e6 for what in PASSES]
+    told[Layer(128, 14, 480, 1, 5)] = (ours[0] * 0.96, ours[1] * 0.98, ours[2] * 0.98)
+    assert [is_faster(PROBLEM, what, GPU) for what in PASSES] == [True, False, False]
+    small = ConvolutionProblem(8, 28, 28, 64, 64, 3, 3, padding=(1, 1, 1, 1), dtype="bf16")
+    told[Layer.of(small)] = tuple(0.98e6 * ours_s(small, what, GPU) for what in PASSES)  # type: ignore[index]
+    assert not any(is_faster(small, what, GPU) for what in PASSES)
+
+
 def test_wide_groups_are_left_to_it_where_they_are_hardly_faster(told: dict[Layer, tuple[float, ...]]) -> None:
     """Their guesses are less certain: 128 x 2048 x 7 x 7 was guessed 58 us and takes 68, where cuDNN takes 60."""
     problem = ConvolutionProblem(128, 7, 7, 2048, 16, 3, 3, padding=(1, 1, 1, 1))
