@@ -33,7 +33,6 @@ from .operands import aligned, apart, dense, fetchable, filters, like, per_chann
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
-from .wide_forward_configuration import WideCut
 from .wide_weight_gradient import WideWeightGradient
 
 if TYPE_CHECKING:
@@ -275,19 +274,17 @@ def by_warpgroups(
     device: int,
     flags: Mapping[str, Any],
 ) -> tuple[Prepared, ...]:
-    """The launches of a pass over wide groups, one for every sweep."""
+    """The launches of a pass over wide groups."""
     from ..runtime.device import properties
 
-    made = []
-    for part, cut in cuts:
-        added = part.of(residual) if residual else None
-        sweep = WideCut(part.sweep, cut, any(flags.values()))
-        blocks, arguments = wide_forward.arguments(
-            sweep, properties(device).sms, source, part.of(output), added, pointers
-        )
-        kernel = _loaded(wide.recipe(part, cut, dict(flags)), device)
-        shared = uncrowded(sweep.shared, cut.blocks, blocks, properties(device))
-        made.append(kernel.prepare(blocks, sweep.threads, arguments, shared, programmatic=True))
+    made, gpu = [], properties(device)
+    for parts, sweeps in wide.launches(cuts, any(flags.values())):
+        outputs = [part.of(output) for part in parts]
+        added = [part.of(residual) for part in parts] if residual else []
+        blocks, arguments = wide_forward.arguments(sweeps, gpu.sms, source, outputs, added, pointers)
+        kernel = _loaded(wide.recipe(sweeps, flags), device)
+        shared = uncrowded(sweeps.shared, sweeps.blocks, blocks, gpu)
+        made.append(kernel.prepare(blocks, sweeps.threads, arguments, shared, programmatic=True))
     return tuple(made)
 
 

@@ -62,7 +62,7 @@ def recipes(
         return weight_gradient_recipes(problem, choices.gradient_cut(problem, gpu), partial)
     given = dict(flags or {}) if what == "forward" else {}
     if found := choices.sweeps(problem, what, gpu, any(given.values())):
-        return [wide.recipe(part, cut, given) for part, cut in found]
+        return wide.recipes(found, given)
     walked = walk(problem, what)
     cut = choices.cut(walked.problem, what, gpu, whole=walked.columns == ALL)
     if cut is None:
@@ -75,6 +75,6 @@ def recipes_of(problem: ConvolutionProblem, what: Pass, cut: Any, flags: Mapping
     if what == "weight_gradient":
         return weight_gradient_recipes(problem, cut)
     if isinstance(cut, tuple):
-        return [wide.recipe(part, own, flags) for part, own in wide.sweeps(problem, what, cut)]
+        return wide.recipes(wide.sweeps(problem, what, cut), flags)
     walked, given = walk(problem, what), {"transposed": True} if what == "input_gradient" else flags
     return [forward_recipe(walked.problem, cut, {**given, "taps": walked.taps})]

@@ -6,16 +6,17 @@ Everything here is for channels-last tensors that the copy engine takes, on a GP
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..cost import timed_cuts
 from ..runtime.compiler import Recipe
-from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
+from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_launch, wide_weight_gradient
 from .launch import View
 from .problem import ConvolutionProblem
 from .wide_forward_configuration import WideConfiguration, WideCut, legal
+from .wide_launch import WideLaunch, side_by_side
 from .wide_sweep import Part, ways
 from .wide_weight_gradient import WideGradientCut, WideWeightGradient
 
@@ -66,8 +67,8 @@ def way(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool) -> Way
 
 
 def _guessed_way(found: Sequence[tuple[Part, ...]], gpu: Gpu, fused: bool) -> Way | None:
-    guessed = ((number, _guessed_cuts(parts, gpu, fused)) for number, parts in enumerate(found))
-    return min(filter(itemgetter(1), guessed), key=lambda chosen: _seconds(_dealt(found, chosen), gpu), default=None)
+    guessed = ((number, cuts) for number, parts in enumerate(found) for cuts in options(parts, gpu, fused)[:1])
+    return min(guessed, key=lambda chosen: _seconds(_dealt(found, chosen), gpu), default=None)
 
 
 def _dealt(found: Sequence[tuple[Part, ...]], chosen: Way) -> Cuts:
@@ -79,14 +80,20 @@ def _legal(found: Cuts, gpu: Gpu, fused: bool) -> bool:
     return all(legal(WideCut(part.sweep, cut, fused), gpu.shared_per_block) for part, cut in found)
 
 
-def _guessed_cuts(parts: tuple[Part, ...], gpu: Gpu, fused: bool) -> tuple[WideConfiguration, ...]:
-    """The cuts of sweeps that are guessed to be fastest; none where one of them has none."""
+def options(parts: tuple[Part, ...], gpu: Gpu, fused: bool) -> list[tuple[WideConfiguration, ...]]:
+    """The cuts of the sweeps of a way that are worth trying, those guessed to be fastest first.
+
+    Those of several sweeps are of one launch, where there are such. None where one of them has none.
+    """
+    if len(parts) > 1 and (at_once := wide_launch.configurations([part.sweep for part in parts], gpu, fused)):
+        return at_once
     found = [wide_candidates.configurations(part.sweep, gpu, fused) for part in parts]
-    return tuple(options[0] for options in found) if all(found) else ()
+    most = max(map(len, found)) if all(found) else 0
+    return [tuple(cuts[min(number, len(cuts) - 1)] for cuts in found) for number in range(most)]
 
 
 def _seconds(found: Cuts, gpu: Gpu) -> float:
-    return sum(wide_candidates.clocks(WideCut(part.sweep, cut), gpu) for part, cut in found) / gpu.sustained_clock_hz
+    return sum(launch.clocks(gpu) for _, launch in launches(found)) / gpu.sustained_clock_hz
 
 
 @lru_cache(maxsize=4096)
@@ -127,9 +134,23 @@ def reaches(*views: View | None) -> bool:
     )
 
 
-def recipe(part: Part, cut: WideConfiguration, flags: Mapping[str, Any]) -> Recipe:
-    """The kernel of a sweep; `flags` say what is fused into it."""
-    return Recipe(wide_forward.NAME, wide_forward.source(part.sweep, cut, **flags), feature=FEATURE)
+def launches(found: Cuts, fused: bool = False) -> list[tuple[tuple[Part, ...], WideLaunch]]:
+    """What is launched for the sweeps of a pass: all of them at once where they can be, else one after the other."""
+    parts = tuple(part for part, _ in found)
+    cuts = tuple(WideCut(part.sweep, cut, fused, beside=len(found) > 1) for part, cut in found)
+    if side_by_side(cuts):
+        return [(parts, WideLaunch(cuts))]
+    return [((part,), WideLaunch((replace(cut, beside=False),))) for part, cut in zip(parts, cuts, strict=True)]
+
+
+def recipe(launch: WideLaunch, flags: Mapping[str, Any]) -> Recipe:
+    """The kernel of a launch; `flags` say what is fused into it."""
+    return Recipe(wide_forward.NAME, wide_forward.source(launch, flags), feature=FEATURE)
+
+
+def recipes(found: Cuts, flags: Mapping[str, Any]) -> list[Recipe]:
+    """The kernels of the sweeps of a pass."""
+    return [recipe(launch, flags) for _, launch in launches(found, any(flags.values()))]
 
 
 def gradient_recipes(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> list[Recipe]:

@@ -61,7 +61,7 @@ FIT = fitted(WideFit, "wide_forward")
 
 def configurations(sweep: Sweep, gpu: Gpu, fused: bool = False) -> list[WideConfiguration]:
     """Legal cuts of a sweep, the analytic best guess first. Empty where the kernel cannot run."""
-    return ranked(_all(sweep, gpu, fused), lambda cut: clocks(WideCut(sweep, cut), gpu))
+    return ranked(all_cuts(sweep, gpu, fused), lambda cut: clocks(WideCut(sweep, cut), gpu))
 
 
 def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
@@ -69,7 +69,8 @@ def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
     return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), cut.stages < 3, cut.stages, repr(cut)))
 
 
-def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
+def all_cuts(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
+    """Those that are legal and not needless."""
     for blocks in (1, 2, 3, 4):
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
@@ -124,11 +125,18 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     blocks = cut.channel_blocks * stretches
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
-    per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    filters = blocks * cut.filter_bytes / gpu.sms / _filter_bytes_per_clock(cut, fit)
+    return fit.start_clocks + stretch_clocks(cut, rows, resident, blocks / gpu.sms, waves, gpu, fit)
+
+
+def stretch_clocks(
+    cut: WideCut, rows: float, resident: float, filters: float, waves: int, gpu: Gpu, fit: WideFit = FIT
+) -> float:
+    """Estimated clocks of a multiprocessor, from where it starts, for `waves` stretches of so many rows one behind the
+    other, `resident` of them side by side, and `filters` filters."""
+    brought = filters * cut.filter_bytes / _filter_bytes_per_clock(cut, fit)
     leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
-    (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut, fit), _left(cut, fit)
-    memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
+    (_, lines_in), (_, lines_out) = _walked(cut, fit), _left(cut, fit)
+    memory = _memory_clocks(cut, gpu, fit)
     copies = (lines_in + leaves * lines_out) * fit.copy_clocks + leaves * _boxes(cut) * fit.box_clocks
     inside = cut.warpgroups * max(_tensor(cut, fit), _shared(cut) * fit.shared)
     leave = fit.held_clocks if cut.deferred else fit.leave_clocks
@@ -136,7 +144,19 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     chain = fit.row_clocks + leaves * leave + fit.chained * _tensor(cut, fit)
     bounds = (memory * resident, copies * resident, inside * resident, chain)
     step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
-    return fit.start_clocks + filters + waves * rows * step
+    return brought + waves * rows * step
+
+
+def memory_clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
+    """Estimated clocks for which memory brings and takes all rows of a sweep."""
+    return cut.channel_blocks * cut.line * cut.sweep.rows.stride * _memory_clocks(cut, gpu, fit) / gpu.sms
+
+
+def _memory_clocks(cut: WideCut, gpu: Gpu, fit: WideFit) -> float:
+    """The same of a row that is walked, at a multiprocessor's equal share."""
+    per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
+    (bytes_in, _), (bytes_out, _) = _walked(cut, fit), _left(cut, fit)
+    return (bytes_in + bytes_out / cut.sweep.rows.stride) / per_clock * fit.memory
 
 
 def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
@@ -148,8 +168,7 @@ def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
 
 def _tensor(cut: WideCut, fit: WideFit) -> float:
     """Clocks of the tensor cores for a row of a warpgroup."""
-    line = cut.sweep.rows
-    return cut.depth / 2 * line.taps / line.stride * max(fit.product_clocks, 4 * cut.written)
+    return cut.products / cut.sweep.rows.stride * max(fit.product_clocks, 4 * cut.product_octets)
 
 
 def _shared(cut: WideCut) -> float:

@@ -4,6 +4,7 @@
 namespace {
 
 constexpr int PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;                   // of the product under one filter row
+constexpr int PRODUCTS = APART ? WRITTEN / OUTPUT_OCTETS : 1, PRODUCT_SUMS = SUMS / PRODUCTS;    // of a pair of octets; the sums of one
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
 constexpr int OCTET_PITCH = R * N * 16;                                      // bytes of an octet of depth, all filter rows
 constexpr int FILTER_PART = DEPTH * OCTET_PITCH;                             // of a warpgroup
@@ -17,27 +18,41 @@ static_assert(!LYING_IN_RING || LYING_BYTES <= ROW_PITCH * STAGES);
 
 struct Work : Lines {
     int images, rows_out, columns_out;    // of the output
+    int first_block;                      // of the grid's, that has any of this sweep
 };
 
 // What a block of the grid has of it.
 struct Share : Stretch {
     int group;
 
-    __device__ explicit Share(const Work& work) : Stretch(work), group(whole * GROUPS) {}
+    __device__ explicit Share(const Work& work)
+        : Stretch(work, blockIdx.x - work.first_block, 0), group(whole * GROUPS) {}
 };
 
 // The tap of the stored filter that the outputs of a cell's row and column meet at a place of the window, if there is one.
 struct Tap {
-    int row, column;
-    bool there;
+    int row = 0, column = 0;    // the first
+    bool there = true;
 
-    __device__ Tap() : row(0), column(0), there(true) {}    // the first
-    __device__ Tap(int r, int s, int cell_row, int cell_column) {
+    constexpr Tap() = default;
+    constexpr Tap(int r, int s, int cell_row, int cell_column) {
         const int y = TAP_R + r * TAP_STEP_R + cell_row * TAP_SKEW_R, x = TAP_S + s * TAP_STEP_S + cell_column * TAP_SKEW_S;
         row = y / TAP_UNIT_R, column = x / TAP_UNIT_S;
         there = y >= 0 && x >= 0 && y % TAP_UNIT_R == 0 && x % TAP_UNIT_S == 0 && row < STORED_R && column < STORED_S;
     }
 };
+
+// Whether any of the outputs of a cell that a product is of, in whichever part of a group, meets a tap at filter row r and one of two
+// octets of the depth. Where products are not of single outputs, there always is one.
+constexpr bool is_met(int r, int pair, int output) {
+    if (PRODUCTS == 1) return true;
+    for (int piece = 0; piece < PARTS * SHARES; ++piece)
+        for (int octet = 2 * pair; octet < 2 * pair + 2 && octet < OCTETS; ++octet) {
+            const int cell = piece * PRODUCTS + output;
+            if (Tap(r, octet / READ, cell / CELL_X, cell % CELL_X).there) return true;
+        }
+    return false;
+}
 
 // The filter in memory, [outer][STORED_R][STORED_S][inner]: outer channels are those written, in an input gradient those
 // read. A group here is as many of the convolution's as fill octets: between them there is zero.
@@ -140,59 +155,75 @@ __device__ void order_filter(const Work& work, const Share& share, unsigned filt
     }
 }
 
-// Eight numbers to eight places of shared memory, one an octet of the depth: outer channels are those read.
-__device__ __forceinline__ void turn_square(const Weights& weights, int outer, const Tap& tap, int inner, unsigned to) {
-    unsigned rows[8][4];
+// Eight numbers of eight outer channels, which are those read, turned so that each octet is of one inner channel. Squares begin in the
+// same bank: each of eight neighbouring lanes begins with another column.
+__device__ __forceinline__ void store_turned(const unsigned (&rows)[8][4], unsigned to) {
+    const int first = threadIdx.x % 8;
+    unsigned words[8][4];    // from the first column on
 #pragma unroll
-    for (int i = 0; i < 8; ++i) weights.load(rows[i], outer + i, tap, inner);
+    for (int j = 0; j < 8; ++j) {
 #pragma unroll
-    for (int column = 0; column < 8; ++column) {
-        unsigned words[4];
+        for (int i = 0; i < 4; ++i) words[j][i] = first & 2 ? rows[j][(i + 1) % 4] : rows[j][i];
+        const unsigned half[2] = {words[j][0], words[j][1]};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const unsigned low = rows[2 * i][column / 2], high = rows[2 * i + 1][column / 2];
-            words[i] = column % 2 == 0 ? (low & 0xffffu) | high << 16 : low >> 16 | (high & 0xffff0000u);
+        for (int i = 0; i < 2; ++i) {
+            words[j][i] = first & 4 ? words[j][i + 2] : half[i];
+            words[j][i + 2] = first & 4 ? half[i] : words[j][i + 2];
         }
-        store_octet(to + column * 16, words);
+    }
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+        const int shift = (first ^ step) % 2 * 16, column = (step / 2 * 2 + first / 2 * 2) % 8 + (first ^ step) % 2;
+        unsigned octet[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) octet[i] = (words[2 * i][step / 2] >> shift & 0xffffu) | words[2 * i + 1][step / 2] >> shift << 16;
+        store_octet(to + column * 16, octet);
     }
 }
 
-// The same from memory: a thread brings all rows of its column; turned ones, one. Neighbouring threads bring two octets that lie side
-// by side.
+// The same from memory, in an input gradient of whole octets: a thread brings squares of 8 x 8.
+__device__ void turn_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter) {
+    constexpr int squares = CHANNEL_GROUPS * R * DEPTH * WRITTEN;
+    for (int square = threadIdx.x; square < squares; square += COMPUTE_THREADS) {
+        const int i = square % WRITTEN, octet = square / WRITTEN % DEPTH, row = square / WRITTEN / DEPTH;
+        const int part = row / R, r = row % R, s = octet / READ;
+        const Written own(work, share, part);
+        const Tap tap(r, s, own.cell_row(i), own.cell_column(i));
+        const int outer = (own.group * READ + octet % READ) * 8, inner = own.channel(i) % WIDTH_WRITTEN;
+        unsigned rows[8][4] = {};
+        if (own.there && octet < OCTETS && tap.there)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) weights.load(rows[j], outer + j, tap, inner);
+        store_turned(rows, filter + filter_place(part, r, octet, 8 * i));
+    }
+}
+
+// And in all other cases: a thread brings all rows of its column. Neighbouring threads bring two octets that lie side by side.
 __device__ void copy_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter) {
-    constexpr bool squares = WHOLE && TRANSPOSED;
-    constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
-    const bool aligned = !FETCHED && weights.aligned();    // where FETCHED, those that are not are all that come here
-    constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
+    const bool whole = !FETCHED && WHOLE && !TRANSPOSED && weights.aligned();    // where FETCHED, those that are not are all that come here
+    constexpr int places = CHANNEL_GROUPS * DEPTH * N;
     for (int place = threadIdx.x; place < places; place += COMPUTE_THREADS) {
-        const int n = place / beside % columns * (squares ? 8 : 1), rest = place / beside / columns;
-        const int octet = place % beside + rest % (DEPTH / beside) * beside, row = rest / (DEPTH / beside) % rows;
-        const int part = rest / (DEPTH / beside) / rows, s = octet / READ;
+        const int n = place / 2 % N, rest = place / 2 / N;
+        const int octet = place % 2 + rest % (DEPTH / 2) * 2, part = rest / (DEPTH / 2), s = octet / READ;
         const Written own(work, share, part);
         const int c = (own.group * READ + octet % READ) * 8, k = own.channel(n / 8) + n % 8;
         const unsigned column = filter + filter_place(part, 0, octet, n);
 #pragma unroll
-        for (int more = 0; more < R / rows; ++more) {
-            const int r = row + more;
+        for (int r = 0; r < R; ++r) {
             const Tap tap(r, s, own.cell_row(n / 8), own.cell_column(n / 8));
             const bool there = own.there && octet < OCTETS && tap.there;
             const unsigned to = column + r * N * 16;
-            if (squares && there && aligned) {
-                turn_square(weights, c, tap, k % WIDTH_WRITTEN, to);
-            } else if (WHOLE && !TRANSPOSED && there && aligned) {
+            if (whole && there) {
                 copy_octet(to, weights.data + weights.place(k, tap, c % WIDTH_READ), true);
             } else {
-#pragma unroll 1
-                for (int next = 0; next < (squares ? 8 : 1); ++next) {
-                    unsigned words[4];
+                unsigned words[4];
 #pragma unroll
-                    for (int j = 0; j < 4; ++j) {
-                        const unsigned low = there ? weights.number(c + 2 * j, k + next, tap) : 0u;
-                        const unsigned high = there ? weights.number(c + 2 * j + 1, k + next, tap) : 0u;
-                        words[j] = low | high << 16;
-                    }
-                    store_octet(to + next * 16, words);
+                for (int j = 0; j < 4; ++j) {
+                    const unsigned low = there ? weights.number(c + 2 * j, k, tap) : 0u;
+                    const unsigned high = there ? weights.number(c + 2 * j + 1, k, tap) : 0u;
+                    words[j] = low | high << 16;
                 }
+                store_octet(to, words);
             }
         }
     }
@@ -202,6 +233,8 @@ __device__ void copy_filter(const Weights& weights, const Work& work, const Shar
 __device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, const Lying& lying) {
     if (FETCHED && weights.aligned())
         order_filter(work, share, filter, lying);
+    else if (!FETCHED && WHOLE && TRANSPOSED && weights.aligned())
+        turn_filter(weights, work, share, filter);
     else
         copy_filter(weights, work, share, filter);
     wait_copies();

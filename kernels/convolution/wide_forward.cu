@@ -108,6 +108,20 @@ struct Worker {
         }
     }
 
+    // Pairs of octets of the depth that are loaded, from the first one on, each under all rows of the filter: the products of a
+    // row's sums, or of those of each output of its cells.
+    template <int PHASE, int FIRST, int NUMBER>
+    __device__ __forceinline__ void multiply_batch(Open& open, const unsigned (&read)[BATCH][4]) {
+        constexpr int pair = FIRST + NUMBER / PRODUCTS / R, r = NUMBER / PRODUCTS % R, output = NUMBER % PRODUCTS, slot = slot_of(PHASE, r);
+        if constexpr (NUMBER < BATCH * R * PRODUCTS && pair < PAIRS) {
+            if constexpr (slot >= 0 && is_met(r, pair, output)) {
+                const unsigned long long taps = further(filter, filter_place(0, r, 2 * pair, 2 * PRODUCT_SUMS * output));
+                multiply_group<Half, Lies::plain>(sums_of(open[slot], output), read[NUMBER / PRODUCTS / R], taps, r == 0 && pair == 0);
+            }
+            multiply_batch<PHASE, FIRST, NUMBER + 1>(open, read);
+        }
+    }
+
     template <int PHASE, int FIRST>
     __device__ __forceinline__ void multiply(Open& open, unsigned row) {
         unsigned read[BATCH][4];
@@ -115,14 +129,7 @@ struct Worker {
         for (int i = 0; i < BATCH; ++i)
             if (FIRST + i < PAIRS) load(read[i], FIRST + i, row);
         begin_products();
-#pragma unroll
-        for (int i = 0; i < BATCH; ++i)
-#pragma unroll
-            for (int r = 0; r < R; ++r)
-                if (FIRST + i < PAIRS && slot_of(PHASE, r) >= 0)
-                    multiply_group<Half, Lies::plain>(open[slot_of(PHASE, r)], read[i],
-                                                      further(filter, filter_place(0, r, 2 * (FIRST + i), 0)),
-                                                      r == 0 && FIRST + i == 0);
+        multiply_batch<PHASE, FIRST, 0>(open, read);
         commit_products();
         if constexpr (FIRST + BATCH < PAIRS) {
             if constexpr (FIRST > 0) wait_products<1>();
@@ -132,6 +139,20 @@ struct Worker {
         }
     }
 
+    static __device__ __forceinline__ float (&sums_of(float (&row)[SUMS], int output))[PRODUCT_SUMS] {
+        return reinterpret_cast<float(&)[PRODUCT_SUMS]>(row[PRODUCT_SUMS * output]);
+    }
+
+    // Zeros, but where the first product of all begins those sums.
+    template <bool MULTIPLIED>
+    static __device__ __forceinline__ void begin_row(float (&row)[SUMS]) {
+#pragma unroll
+        for (int output = 0; output < PRODUCTS; ++output)
+            if (!MULTIPLIED || !is_met(0, 0, output))
+#pragma unroll
+                for (float& sum : sums_of(row, output)) sum = 0.0f;
+    }
+
     template <int PHASE>
     __device__ __forceinline__ void row(Open& open, const Run& run, int t) {
         constexpr int done = slot_of(PHASE, R - 1);
@@ -139,14 +160,14 @@ struct Worker {
         if (RESIDUAL && done >= 0 && first >= 0) ask_for_residual(run.row + first / STRIDE_Y);
         if (adds(PHASE) && t >= run.begin && t < run.end) {
             barriers.full(ring.slot).wait(ring.parity);
+            if constexpr (slot_of(PHASE, 0) >= 0) begin_row<true>(open[slot_of(PHASE, 0)]);
             multiply<PHASE, 0>(open, shared + ring.slot * ROW_PITCH);
             wait_products<0>();
 #pragma unroll
             for (int slot = 0; slot < OPEN; ++slot) pin(open[slot]);
             give_back(barriers, ring);
         } else if constexpr (slot_of(PHASE, 0) >= 0) {
-#pragma unroll
-            for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
+            begin_row<false>(open[slot_of(PHASE, 0)]);
         }
         if constexpr (done >= 0)
             if (first >= 0) leave(open[done], run.row + first / STRIDE_Y);
@@ -392,14 +413,9 @@ struct Worker {
     }
 };
 
-}  // namespace
-
-extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
-    wide_forward(const __grid_constant__ Walked input, const __grid_constant__ Boxes boxes, const __grid_constant__ Outside output,
-                 const __grid_constant__ Outside residual, const __grid_constant__ Weights weights, const float* scale,
-                 const float* bias, const __grid_constant__ Work work) {
-    extern __shared__ __align__(1024) unsigned char memory[];
-    const unsigned shared = shared_address(memory);
+// What a block has of a sweep. It may be one of several that a launch makes, whose blocks have as many threads.
+__device__ __forceinline__ void sweep(const Walked& input, const Boxes& boxes, const Outside& output, const Outside& residual,
+                                      const Weights& weights, const float* scale, const float* bias, const Work& work, unsigned shared) {
     const Barriers barriers{shared + BARRIER_BASE};
     const Places places{shared + PLACES_BASE};
     const Lying lying{shared + LYING_BASE, shared + ZEROS_BASE, {shared + BARRIER_BASE + 16 * STAGES}};
@@ -431,10 +447,8 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if (OWN_BOXES && elected()) wait_stores_read<0>();
         return;
     }
-    if constexpr (TRADES) {
-        leave_registers<LEFT_REGISTERS>();
-        if (warp >= COMPUTE_WARPS + HELPERS) return;
-    }
+    if constexpr (TRADES) leave_registers<LEFT_REGISTERS>();
+    if (warp >= COMPUTE_WARPS + HELPERS) return;
     if (warp > COMPUTE_WARPS) {
         if constexpr (HANDED) {
             meet(READY, THREADS);
@@ -458,3 +472,5 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
     load_rows(input, work, barriers, shared);
     let_next_kernel_start();
 }
+
+}  // namespace

@@ -7,6 +7,7 @@ the filter. A GPU with the instructions of sm_90a is needed.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -16,61 +17,96 @@ from ..runtime.tensor_map import BYTES as MAP_BYTES
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
-from .wide_forward_configuration import BOX_POSITIONS, WideConfiguration, WideCut, groups
+from .wide_forward_configuration import BOX_POSITIONS, WideCut, groups
+from .wide_launch import WideLaunch
 from .wide_rows import octets_apart, octets_brought, row_map
-from .wide_sweep import Sweep
 
 NAME = "wide_forward"
 
 
-def source(
-    sweep: Sweep,
-    chosen: WideConfiguration,
-    *,
-    scale: bool = False,
-    bias: bool = False,
-    residual: bool = False,
-    activation: str | None = None,
-) -> str:
-    """The CUDA source. Sweeps that differ in extents, padding and number of groups alone share one."""
-    cut, read = WideCut(sweep, chosen, bool(scale or bias or residual or activation)), sweep.octets[0]
+def source(launch: WideLaunch, flags: Mapping[str, Any]) -> str:
+    """The CUDA source of a launch. Sweeps that differ in extents, padding and number of groups alone share one.
+
+    `flags` say what is done with the sums: scale, bias, residual (bool), activation (name).
+    """
+    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers", "wgmma")
+    includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
+    instances = dict.fromkeys(product(cut.product_octets, cut.sweep.dtype, "plain") for cut in launch.cuts)
+    sweeps = [_sweep(launch, number, flags) for number in range(len(launch.cuts))]
+    return "\n".join([*includes, *instances, *sweeps, _entry(launch)])
+
+
+def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
+    """What a block does that has a stretch of one of the sweeps."""
+    cut = launch.cuts[number]
+    sweep, chosen, read = cut.sweep, cut.configuration, cut.sweep.octets[0]
     rows, columns = sweep.rows, sweep.columns
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "OCTETS_BROUGHT": octets_brought(cut.octets_met), "OCTETS_APART": octets_apart(cut.octets_met),
-        "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
+        "GROUPS": chosen.groups, "PARTS": chosen.parts, "APART": cut.apart, "SHARES": chosen.shares,
+        "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units or 1, "MET_COLUMNS": cut.met_columns, "PACKED": cut.packed,
-        "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "LEAVING": cut.leaving,
+        "STAGES": chosen.stages, "LEAVING": cut.leaving,
         "BOXED": cut.boxed, "HANDED": cut.handed, "BATCH": cut.batch,
-        "DEFERRED": cut.deferred and not residual,
+        "DEFERRED": cut.deferred and not flags.get("residual"),
         "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
-        **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
+        **cut.thread_numbers(launch.trades), "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,
         "TAP_S": columns.first, "TAP_STEP_S": columns.step, "TAP_SKEW_S": columns.skew, "TAP_UNIT_S": columns.unit,
         "CELL_Y": rows.cell, "CELL_X": columns.cell, "OUTPUT_OCTETS": cut.outputs,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,
         "DILATION_Y": rows.dilation, "DILATION_X": columns.dilation, "EMPTY": sweep.empty,
-        "TRANSPOSED": sweep.transposed, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual,
+        "TRANSPOSED": sweep.transposed,
+        **{name.upper(): bool(flags.get(name)) for name in ("scale", "bias", "residual")},
     }  # fmt: skip
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())
-    lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
-    lines += [f"using Half = {HALVES[sweep.dtype]};"]
-    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers", "wgmma")
-    includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
-    instance = product(cut.written, sweep.dtype, "plain")
-    declared = declarations(Specification("spec", (), parameters=parameters))
     text = [
-        declared,
+        declarations(Specification(f"numbers_{number}", (), parameters=parameters)),
+        f"namespace sweep_{number} {{",
         "namespace spec {",
-        *lines,
+        f"using namespace numbers_{number};",
+        f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{flags.get('activation') or 'none'};",
+        f"using Half = {HALVES[sweep.dtype]};",
         "}",
-        instance,
         "using namespace tapestry;",
         *map(kernel_text, ("wide_rows.cu", "wide_filter.cu", "wide_staging.cu", "wide_forward.cu")),
+        "}",
     ]
-    return "\n".join([*includes, *text])
+    return "\n".join(text)
+
+
+# The parameters of a sweep, as wide_forward.cu takes them: each its type, but for what is fused.
+OPERANDS = {
+    "input": "Walked", "boxes": "Boxes", "output": "Outside", "residual": "Outside", "weights": "Weights",
+    "scale": "", "bias": "", "work": "Work",
+}  # fmt: skip
+
+
+def _entry(launch: WideLaunch) -> str:
+    """The kernel: the blocks of the grid are of one sweep after the other."""
+    last = len(launch.cuts) - 1
+    parameters = [_parameter(number, *operand) for number in range(last + 1) for operand in OPERANDS.items()]
+    lines = []
+    for number in range(last + 1):
+        call = f"sweep_{number}::sweep({', '.join(f'{name}_{number}' for name in OPERANDS)}, shared);"
+        others = f"if (blockIdx.x < work_{number + 1}.first_block) return " if number < last else ""
+        lines.append(others + call)
+    body = "\n    ".join(lines)
+    return f"""
+extern "C" __global__ void __launch_bounds__({launch.threads}, {launch.blocks}) {NAME}({", ".join(parameters)}) {{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const unsigned shared = tapestry::shared_address(memory);
+    {body}
+}}
+"""
+
+
+def _parameter(number: int, name: str, kind: str) -> str:
+    declared = f"const __grid_constant__ sweep_{number}::{kind}" if kind else "const float*"
+    return f"{declared} {name}_{number}"
 
 
 def product(written: int, dtype: str, lies: str) -> str:
@@ -92,28 +128,46 @@ def product(written: int, dtype: str, lies: str) -> str:
 
 
 def arguments(
-    cut: WideCut,
+    launch: WideLaunch,
     sms: int,
     x: View,
-    output: View,
-    residual: View | None,
+    outputs: Sequence[View],
+    residuals: Sequence[View],
     pointers: tuple[int, int, int],
 ) -> tuple[int, list[Any]]:
-    """(blocks of the grid, the kernel's arguments in order). `pointers` are the filter, scale and bias."""
+    """(blocks of the grid, the kernel's arguments in order), with each sweep's part of the output and of what is added
+    to it, where anything is. `pointers` are the filter, scale and bias."""
+    given: list[Any] = []
+    first_block = 0
+    for number, (cut, stretches) in enumerate(zip(launch.cuts, launch.stretches(sms), strict=True)):
+        output, residual = outputs[number], (residuals or outputs)[number]
+        given += _operands(cut, stretches, first_block, x, output, residual, pointers)
+        first_block += cut.channel_blocks * stretches
+    return first_block, given
+
+
+def _operands(
+    cut: WideCut,
+    stretches: int,
+    first_block: int,
+    x: View,
+    output: View,
+    residual: View,
+    pointers: tuple[int, int, int],
+) -> list[Any]:
+    """The `OPERANDS` of a sweep."""
     sweep, chosen = cut.sweep, cut.configuration
-    stretches, _ = cut.stretches(sms)
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
     maps, left = cut.walked.maps(x, sweep.columns.before)
     numbers = (
         stretch, longer, sweep.rows.inputs, sweep.rows.before, *left, groups(sweep), sweep.octets[1],
-        sweep.n, sweep.rows.outputs, sweep.columns.outputs,
+        sweep.n, sweep.rows.outputs, sweep.columns.outputs, first_block,
     )  # fmt: skip
-    work = b"".join([*map(packed_divisor, divisors), struct.pack("<11i", *numbers)])
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<12i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
     boxes = _boxes(cut, output) if cut.boxed else maps[:MAP_BYTES]  # nobody reads it
-    given = [maps, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
-    return cut.channel_blocks * stretches, given
+    return [maps, boxes, _outside(output), _outside(residual), weights, pointers[1], pointers[2], work]
 
 
 def _boxes(cut: WideCut, output: View) -> Any:

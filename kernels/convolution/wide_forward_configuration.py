@@ -26,7 +26,10 @@ PACKED_ROOM = 20  # the same where anything is done with the sums
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 ALONE_ROOM = 32  # more where lanes store rows of which one is open
 OPEN_ROOM, USUAL_OPEN = 4, 3  # more for each open row beyond so many; one more where images lie side by side
+APART_ROOM = 5  # more for each open row beyond the first where products are of single outputs of cells
+BESIDE_ROOM = 12  # more where the launch has other sweeps
 BARRIER_BYTES = 8
+LEAST_PRODUCT = 6  # octets of columns, of which a product takes as long as one of fewer
 TILE = 64  # positions of a warpgroup
 MOST_THAT_MEET = 2  # groups of a block whose warps meet for each row that leaves
 BOX_POSITIONS = 16  # of a warp, that leave at once
@@ -73,12 +76,14 @@ def open_rows(sweep: Sweep) -> int:
 class WideCut(Warpgroups):
     """What follows from a sweep and a configuration, by the formulas of wide_forward.cu.
 
-    `fused`: sums are scaled, or anything else is done with them, before they leave.
+    `fused`: sums are scaled, or anything else is done with them, before they leave. `beside`: other sweeps of the same
+    launch have code of their own beside this one's.
     """
 
     sweep: Sweep
     configuration: WideConfiguration
     fused: bool = False
+    beside: bool = False
 
     @cached_property
     def written(self) -> int:
@@ -126,6 +131,46 @@ class WideCut(Warpgroups):
     def filter_bytes(self) -> int:
         chosen = self.configuration
         return chosen.groups * chosen.shares * max(1, self.sweep.rows.taps) * self.depth * self.written * 128
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether a product is of one output of a cell, where a warpgroup has several: those that meet no tap are left
+        out, and it takes less time in all."""
+        pieces = self.configuration.parts * self.configuration.shares
+        if self.written % self.outputs or self.written * pieces != self.sweep.octets[1]:
+            return False
+        alone, all_ = self._products(self.written // self.outputs), self._products(1)
+        return alone * max(LEAST_PRODUCT, self.outputs) < all_ * max(LEAST_PRODUCT, self.written)
+
+    @property
+    def product_octets(self) -> int:
+        """Octets that a product is of."""
+        return self.outputs if self.apart else self.written
+
+    @cached_property
+    def products(self) -> int:
+        """Products of a position, each two octets deep, under all of the filter."""
+        return self._products(self.written // self.product_octets)
+
+    def _products(self, outputs: int) -> int:
+        """As many, where each pair of octets has one for so many outputs of a warpgroup; of a single one, always."""
+        taps, read = max(1, self.sweep.rows.taps), self.sweep.octets[0]
+        if outputs == 1:
+            return taps * self.depth // 2
+        pairs = [{octet // read for octet in (first, first + 1)} for first in range(0, self.depth, 2)]
+        return sum(
+            self._met(r, places, output, outputs) for r in range(taps) for places in pairs for output in range(outputs)
+        )
+
+    def _met(self, r: int, places: set[int], output: int, outputs: int) -> bool:
+        """Whether one of the `outputs` of a warpgroup, in whichever part, meets a tap in row r at one of the places."""
+        rows, columns = self.sweep.rows, self.sweep.columns
+        for piece in range(self.configuration.parts * self.configuration.shares):
+            y, x = divmod(piece * outputs + output, columns.cell)
+            met = any(columns.tap(x, s) is not None for s in places if s < columns.taps)
+            if met and rows.tap(y, r) is not None:
+                return True
+        return False
 
     @cached_property
     def boxed(self) -> bool:
@@ -244,6 +289,7 @@ class WideCut(Warpgroups):
     def _registers(self, batch: int) -> int:
         rows = open_rows(self.sweep)
         least = rows * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
+        least += BESIDE_ROOM * self.beside + APART_ROOM * self.apart * (rows - 1)
         least += (OPEN_ROOM + (self.packed > 0)) * max(0, rows - USUAL_OPEN) + ALONE_ROOM * (
             rows == 1 and not self.boxed
         )
@@ -302,10 +348,13 @@ class WideCut(Warpgroups):
 
     def stretches(self, sms: int) -> tuple[int, float]:
         """Blocks of the grid that share a block of channels, and the rows that the busiest of them walks."""
-        slots, rows = sms * self.configuration.blocks, self.sweep.rows
-        most = max(1, min(self.line, slots // self.channel_blocks))
+        return self.stretches_of(sms * self.configuration.blocks // self.channel_blocks)
+
+    def stretches_of(self, most: int) -> tuple[int, float]:
+        """The same where there may be so many of those blocks."""
+        rows = self.sweep.rows
         span = (max(1, rows.taps) - 1) * rows.dilation + 1
-        return evenest(self.line, rows.cells, most, rows.stride, max(0, span - rows.stride))
+        return evenest(self.line, rows.cells, max(1, min(self.line, most)), rows.stride, max(0, span - rows.stride))
 
 
 def fits(bytes_: int, blocks: int, shared: int) -> bool:

@@ -25,7 +25,6 @@ constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
 constexpr int THREADS = COMPUTE_THREADS + HELPERS * WARP;                        // that do anything: others load rows, and store them
 constexpr bool TRADES = TAKEN_REGISTERS > 0;                                     // the loader leaves registers to the others
-constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : HELPERS) * WARP;
 constexpr int READY = 1;                                                         // a barrier of the block
 
 // Where an octet of a row lies, of which this is the place with positions one behind the other.

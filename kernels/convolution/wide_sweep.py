@@ -6,8 +6,8 @@ In a strided input gradient the outputs fall into parities, each with its own ta
 
 so that with y = stride * i + a outputs of parity a meet every few taps, at p = i + (a + top - r * dilation) / stride.
 Every parity of rows and columns may be a sweep of stride 1 over dy, whose outputs lie `stride` apart in dx. Or all of
-them are one, whose positions are cells of `stride` outputs each way over one window (input_gradient.py): its products
-are with zeros where an output of a cell meets no tap, but dy is read once.
+them are one, whose positions are cells of `stride` outputs each way over one window (input_gradient.py), so that dy is
+read once; products are with zeros where an output of a cell meets no tap, unless each output has its own.
 """
 
 from __future__ import annotations

@@ -40,27 +40,30 @@ class Warpgroups(ABC):
 
         It is one of four warps then.
         """
-        return bool(self.registers > register_limit(self._threads(self.helpers), self.blocks))
+        return self.scarce(self.helpers)
 
     @property
     def threads(self) -> int:
-        return self._threads(WARPS_A_GROUP if self.trades else self.helpers)
+        return self.threads_beside(WARPS_A_GROUP if self.trades else self.helpers)
 
-    def _threads(self, others: int) -> int:
+    def threads_beside(self, others: int) -> int:
+        """Threads of a block with so many warps that do not multiply."""
         return 32 * (WARPS_A_GROUP * self.warpgroups + others)
+
+    def scarce(self, others: int) -> bool:
+        """Whether one that multiplies wants more registers than an equal share of them beside so many warps."""
+        return bool(self.registers > register_limit(self.threads_beside(others), self.blocks))
 
     @property
     def taken_registers(self) -> int:
         """Registers of a thread of a warpgroup where some are left to it."""
         return int(traded_registers(self.warpgroups, self.blocks, LEFT_REGISTERS))
 
-    @property
-    def thread_numbers(self) -> dict[str, int | bool]:
+    def thread_numbers(self, trades: bool) -> dict[str, int | bool]:
         """The constants of wide_rows.cu that say the same."""
-        taken = self.taken_registers if self.trades else 0
         return {
             "WARPGROUPS": self.warpgroups,
             "HELPERS": self.helpers,
-            "TAKEN_REGISTERS": taken,
+            "TAKEN_REGISTERS": self.taken_registers if trades else 0,
             "LEFT_REGISTERS": LEFT_REGISTERS,
         }

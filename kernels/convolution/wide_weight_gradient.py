@@ -284,7 +284,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
         "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
         "RANKS": chosen.splits if chosen.clustered else 1, "AS_LANES": cut.as_lanes, "FEW_ZEROS": cut.few_zeros,
-        **cut.thread_numbers,
+        **cut.thread_numbers(cut.trades), "LAUNCHED": cut.threads,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
     }  # fmt: skip

@@ -18,7 +18,6 @@ from ..convolution import (
     paired_candidates,
     weight_gradient_candidates,
     wide,
-    wide_candidates,
     wide_gradient_candidates,
 )
 from ..convolution.depthwise_weight_gradient_configuration import computed, configurations
@@ -94,10 +93,5 @@ def _ways(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool)
     numbers = {parts: number for number, parts in enumerate(ways(problem, what))}
     if found:
         yield numbers[tuple(part for part, _ in found)], tuple(cut for _, cut in found)
-    lists = []
-    for parts, number in numbers.items():
-        options = [wide_candidates.configurations(part.sweep, gpu, fused) for part in parts]
-        if all(options):
-            rows = range(max(map(len, options)))
-            lists.append([(number, tuple(cuts[min(row, len(cuts) - 1)] for cuts in options)) for row in rows])
+    lists = ([(number, cuts) for cuts in wide.options(parts, gpu, fused)] for parts, number in numbers.items())
     yield from _by_turns(*lists)

@@ -202,8 +202,8 @@ def test_wide_gradients_are_compiled_as_they_are_called_for(
     assert not cut.apart  # one launch leaves the gradient
     (filters,) = wide.gradient_recipes(met.problem, cut, partial=dtype == torch.float32)
     (other,) = wide.gradient_recipes(met.problem, cut, partial=dtype != torch.float32)
-    ((part, way),) = choices.sweeps(met.problem, "input_gradient", gpu, False)
-    assert {filters, wide.recipe(part, way, {})} < set(asked)
+    (gradient,) = wide.recipes(choices.sweeps(met.problem, "input_gradient", gpu, False), {})
+    assert {filters, gradient} < set(asked)
     assert len(asked) == len(PASSES)
     assert later == ([other] if dtype == torch.float32 else [])
 

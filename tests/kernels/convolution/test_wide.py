@@ -24,7 +24,7 @@ from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration, WideCut, legal
-from tapestry.kernels.convolution.wide_sweep import ways
+from tapestry.kernels.convolution.wide_sweep import Part, ways
 from tapestry.kernels.convolution.wide_threads import Warpgroups
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
 from tapestry.kernels.cost.cudnn import ours_s
@@ -172,10 +172,15 @@ def test_products_of_large_filters_run_side_by_side(width: int, size: int) -> No
     part = ways(layer(width, n=128, h=28, w=28, r=size, s=size, padding=(size // 2,) * 4), "forward")[0][0]
     cuts = wide_candidates.configurations(part.sweep, gpu())
     for cut in {replace(cut, stages=2): cut for cut in reversed(cuts[:4])}.values():
-        spills_nothing(wide.recipe(part, cut, {}))
+        spills_nothing(of_sweep(part, cut))
 
 
 FUSED: dict[str, Any] = {"scale": True, "bias": True, "residual": True, "activation": "silu"}
+
+
+def of_sweep(part: Part, cut: WideConfiguration, fused: bool = False) -> Recipe:
+    (recipe,) = wide.recipes(((part, cut),), FUSED if fused else {})
+    return recipe
 
 
 def spills_nothing(recipe: Recipe) -> None:
@@ -206,7 +211,7 @@ def test_nothing_is_spilled_where_registers_are_scarcest(width: int, what: Walke
 
     cuts = wide_candidates.configurations(part.sweep, gpu(), fused)
     scarcest = max(cuts, key=lambda cut: wanted(WideCut(part.sweep, cut, fused)))
-    spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))
+    spills_nothing(of_sweep(part, scarcest, fused))
 
 
 @pytest.mark.long
@@ -226,7 +231,7 @@ def test_rows_that_lanes_store_are_not_held_of_filters_of_one_row(
     problem = layer(width, h=extent, w=extent, r=1, s=1, padding=(0,) * 4, stride=(stride, stride))
     part, chosen = ways(problem, what)[0][0], WideConfiguration(*cut)
     assert not WideCut(part.sweep, chosen).deferred
-    spills_nothing(wide.recipe(part, chosen, {}))
+    spills_nothing(of_sweep(part, chosen))
 
 
 @pytest.mark.long
@@ -238,7 +243,7 @@ def test_images_side_by_side_spill_nothing(width: int, fused: bool) -> None:
     packed = [cut for cut in cuts if cut.packed]
     assert packed
     scarcest = max([cut for cut in packed if cut.boxed] or packed, key=wanted).configuration
-    spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))
+    spills_nothing(of_sweep(part, scarcest, fused))
 
 
 @pytest.mark.long

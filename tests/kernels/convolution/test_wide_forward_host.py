@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -13,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import wide_forward, wide_forward_configuration, wide_rows
+from tapestry.kernels.convolution import wide, wide_forward, wide_forward_configuration, wide_rows
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.wide_forward_configuration import BATCH, SMALL_BATCH, WideCut, images_met
 from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration as Cut
+from tapestry.kernels.convolution.wide_launch import WideLaunch
 from tapestry.kernels.convolution.wide_rows import octets_apart, swizzled
-from tapestry.kernels.convolution.wide_sweep import Sweep, ways
+from tapestry.kernels.convolution.wide_sweep import Part, ways
 
 from .. import host_compiler
 from . import emulated
@@ -43,6 +45,7 @@ class Kind(emulated.Kind[Cut]):
     added: bool = True  # a residual, where fused
     what: Literal["forward", "input_gradient"] = "forward"
     way: int = 0  # of those that a strided input gradient has: cells, or a sweep for every parity
+    others: tuple[Cut, ...] = ()  # cuts of the sweeps after the first one, where they are not alike
     tight: bool = False  # no room for the filter beside the rest
     columns: int = 0  # outputs of a row, where images lie side by side
 
@@ -86,6 +89,39 @@ KINDS = [
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
     Kind(cut(5, images=8), 3, 3, width=24),  # registers are too scarce to load three pairs of octets at once
+    # Products of single outputs of cells: of four, of a row of two, across places of the window, and along columns.
+    Kind(cut(images=8), 3, 3, width=32, stride=(2, 2), what="input_gradient"),
+    Kind(cut(parts=2, images=8), 3, 3, width=48, stride=(2, 2), what="input_gradient", dtype="bf16"),
+    Kind(cut(parts=2, images=8), 3, 3, width=56, stride=(2, 2), what="input_gradient"),
+    Kind(cut(images=8), 4, 5, width=32, stride=(2, 2), what="input_gradient", dtype="bf16"),
+    Kind(cut(images=8), 2, 3, width=64, stride=(1, 2), what="input_gradient"),
+    # Sweeps side by side: of other cuts, with and without a warp that stores, and one behind the other where they
+    # differ in threads; without taps.
+    Kind(
+        cut(parts=2, images=8),
+        3,
+        3,
+        width=24,
+        stride=(2, 2),
+        what="input_gradient",
+        way=1,
+        others=(cut(images=4), packed(5, stages=3), cut(images=2, stages=3)),
+        columns=9,
+    ),
+    Kind(
+        cut(3, images=8),
+        3,
+        3,
+        width=8,
+        stride=(2, 2),
+        what="input_gradient",
+        way=1,
+        dtype="bf16",
+        fused=True,
+        others=(cut(tiles=3, images=12), cut(3, images=8), cut(shares=1, tiles=3, images=12)),
+    ),
+    Kind(cut(images=8), 2, 3, width=40, stride=(2, 2), what="input_gradient", way=1, others=(cut(tiles=2, images=16),)),
+    Kind(cut(images=8), 1, 1, width=16, stride=(2, 2), what="input_gradient", way=1),
     # Rows that are held, and leave while the next one is multiplied, by boxes and by lanes; whole turns of banks.
     Kind(cut(images=4), 3, 3, width=40),
     Kind(cut(images=4), 3, 3, width=40, dtype="bf16", fused=True, added=False),
@@ -125,6 +161,8 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
     assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
     assert {cut.leaving for cut in found} == {1, 2}
+    assert {cut.written // cut.product_octets for cut in found} == {1, 2, 4}
+    assert {cut.apart for cut in found if cut.sweep.octets[0] % 2} == {False, True}
     apart = {(octets_apart(cut.octets_met), swizzled(cut.octets_met)) for cut in found}
     assert {2, 4, 8} <= {octets for octets, beside in apart if beside}
     assert {10, 18} <= {octets for octets, beside in apart if not beside}
@@ -132,6 +170,20 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     assert held == {(False, False), (False, True), (True, False), (True, True)}
     for transposed in (False, True):
         assert {cut.lies for cut in found if cut.sweep.transposed == transposed} == {None, "beside"}
+
+
+def sweeps(kind: Kind) -> list[tuple[Part, Cut]]:
+    """Of a small problem, each with its cut."""
+    parts = ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what)[kind.way]
+    return list(zip_longest(parts, (kind.cut, *kind.others), fillvalue=kind.cut))
+
+
+def test_sweeps_are_launched_at_once_and_one_by_one() -> None:
+    found = [wide.launches(tuple(sweeps(kind)), kind.fused) for kind in KINDS if kind.way]
+    assert {len(launches) for launches in found} == {1, 4}
+    together = [launch for launches in found for _, launch in launches if len(launch.cuts) > 1]
+    assert {len({cut.handed for cut in launch.cuts}) for launch in together} == {1, 2}
+    assert all(launch.threads == max(launch.threads, *(cut.threads for cut in launch.cuts)) for launch in together)
 
 
 def test_a_filter_lies_where_rows_go_then_where_it_has_no_room_beside_them() -> None:
@@ -145,27 +197,31 @@ def test_a_filter_lies_where_rows_go_then_where_it_has_no_room_beside_them() -> 
 
 
 @functools.cache
-def library(sweep: Sweep, chosen: Cut, tight: bool, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
-    return host_compiler.emulated(wide_forward.source(sweep, chosen, **dict(flags)), "wide_forward")
+def library(launch: WideLaunch, tight: bool, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    return host_compiler.emulated(wide_forward.source(launch, dict(flags)), "wide_forward")
+
+
+def of_no_extents(cut: WideCut) -> WideCut:
+    """A cut whose source is the same."""
+    sweep, units = cut.sweep, cut.configuration.units
+    rows = replace(sweep.rows, inputs=1, outputs=1, before=0)
+    columns = replace(sweep.columns, inputs=1, outputs=1 if units else sweep.columns.outputs, before=0)
+    return replace(cut, sweep=replace(sweep, n=1, groups=1, rows=rows, columns=columns))
 
 
 def run(
-    sweep: Sweep, chosen: Cut, tight: bool, x: View, out: View, added: View | None, pointers: tuple[int, int, int],
+    launch: WideLaunch, tight: bool, x: View, outputs: list[View], added: list[View], pointers: tuple[int, int, int],
     sms: int, seed: int, **flags: Any,
 ) -> None:  # fmt: skip
     """One launch. Sources depend on no extents, so that few are compiled."""
-    alike = replace(
-        sweep, n=1, groups=1, rows=replace(sweep.rows, inputs=1, outputs=1, before=0),
-        columns=replace(sweep.columns, inputs=1, outputs=1 if chosen.units else sweep.columns.outputs, before=0),
-    )  # fmt: skip
-    found = WideCut(sweep, chosen, any(flags.values()))
+    alike = WideLaunch(tuple(map(of_no_extents, launch.cuts)))
     with pytest.MonkeyPatch.context() as patch:
         if tight:
             patch.setattr(wide_forward_configuration, "fits", lambda *_: False)
-        loaded = library(alike, chosen, tight, tuple(sorted(flags.items())))
+        loaded = library(alike, tight, tuple(sorted(flags.items())))
         emulated.use_maps(patch, wide_forward, wide_rows)
-        blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
-    emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
+        blocks, given = wide_forward.arguments(launch, sms, x, outputs, added, pointers)
+    emulated.start(loaded.run_wide_forward, (blocks,), (launch.threads,), given, seed)
 
 
 @st.composite
@@ -205,12 +261,13 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     room = np.full((shape[0], shape[1] + 2, shape[2] + 2, shape[3]), np.nan, DTYPES[kind.dtype])
     out = room[:, 1:-1, 1:-1]
     pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
-    for part in ways(problem, kind.what)[kind.way]:
-        if kind.cut.images > 1 and WideCut(part.sweep, kind.cut).column_tiles > 1:
-            return
-        residual = part.of(dense_view(added, kind.dtype)) if flags["residual"] else None
-        target = part.of(strided_view(out, kind.dtype))
-        run(part.sweep, kind.cut, kind.tight, dense_view(x, kind.dtype), target, residual, pointers, sms, seed, **flags)
+    found = tuple(zip_longest(ways(problem, kind.what)[kind.way], (kind.cut, *kind.others), fillvalue=kind.cut))
+    if any(cut.images > 1 and WideCut(part.sweep, cut).column_tiles > 1 for part, cut in found):
+        return
+    for parts, launch in wide.launches(found, kind.fused):
+        residuals = [part.of(dense_view(added, kind.dtype)) for part in parts] if flags["residual"] else []
+        targets = [part.of(strided_view(out, kind.dtype)) for part in parts]
+        run(launch, kind.tight, dense_view(x, kind.dtype), targets, residuals, pointers, sms, seed, **flags)
     assert np.isnan(room.astype("f4")).sum() == room.size - out.size
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
     np.testing.assert_allclose(out.astype("f8"), wanted, rtol=unit, atol=unit)

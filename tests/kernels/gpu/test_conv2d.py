@@ -13,6 +13,7 @@ import random
 import sys
 import zlib
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parents[1])]
 
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from tapestry.kernels.convolution import choices, weight_gradient_candidates
+from tapestry.kernels.convolution import choices, weight_gradient_candidates, wide, wide_sweep
 from tapestry.kernels.convolution.candidates import configurations
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
@@ -33,6 +34,7 @@ from tapestry.kernels.convolution.recipes import (
     walk,
     weight_gradient_recipes,
 )
+from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration, WideCut, legal
 from tapestry.kernels.cost.gpu import described_gpu
 from tapestry.kernels.errors import Unavailable
 from tapestry.kernels.runtime.compiler import Recipe
@@ -237,6 +239,51 @@ def whole(problem: ConvolutionProblem, what: Pass) -> bool:
 def test_rows_of_few_channels_are_copied_whole(name: str, what: Pass) -> None:
     assert whole(WHOLE[name], what)
     assert Case(WHOLE[name], 6).check(what) <= 1
+
+
+STRIDED = {
+    "24": ConvolutionProblem(9, 27, 30, 48, 2, 3, 3, (2, 2), padding=(1, 0, 2, 1), dtype="bf16"),
+    "32": ConvolutionProblem(12, 20, 31, 64, 2, 3, 3, (2, 2), padding=(1, 1, 1, 1)),
+    "56": ConvolutionProblem(5, 29, 28, 112, 2, 5, 5, (2, 2), padding=(2, 2, 2, 2), dtype="bf16"),
+    "64": ConvolutionProblem(7, 27, 30, 128, 2, 3, 3, (2, 2), padding=(0, 1, 1, 0)),
+    "112": ConvolutionProblem(9, 28, 28, 224, 2, 3, 3, (2, 2), padding=(1, 1, 1, 1), dtype="bf16"),
+    "120": ConvolutionProblem(3, 15, 56, 120, 1, 3, 3, (2, 2), padding=(1, 1, 1, 1)),
+    "24, across": ConvolutionProblem(6, 14, 27, 48, 2, 2, 3, (1, 2), padding=(1, 0, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["cells", "parities"])
+@pytest.mark.parametrize("name", STRIDED)
+def test_strided_input_gradients_go_both_ways(name: str, way: int) -> None:
+    """By the first guesses."""
+    problem, gpu = STRIDED[name], described_gpu(properties(0))
+    if not wide.computes(problem, gpu):
+        pytest.skip("no products of warpgroups")
+    parts = wide_sweep.ways(problem, "input_gradient")[way]
+    found, case = wide.options(parts, gpu, False)[:4], Case(problem, 7)
+    assert found
+    for cuts in found:
+        assert case.check("input_gradient", (way, cuts)) <= 1
+
+
+APART = {
+    "32": [(1, 1, 1, 2, 8, 2, 4, 1), (1, 1, 1, 1, 4, 2, 3, 1)],
+    "56": [(1, 2, 1, 1, 4, 2, 3, 1), (1, 2, 1, 2, 8, 2, 2, 1)],
+    "64": [(1, 2, 1, 2, 8, 2, 3, 1), (1, 2, 1, 1, 4, 2, 4, 1)],
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_outputs_of_cells_have_products_of_their_own(name: str) -> None:
+    problem, gpu = STRIDED[name], described_gpu(properties(0))
+    if not wide.computes(problem, gpu):
+        pytest.skip("no products of warpgroups")
+    case, (part,) = Case(problem, 8), wide_sweep.ways(problem, "input_gradient")[0]
+    for chosen in starmap(WideConfiguration, APART[name]):
+        cut = WideCut(part.sweep, chosen)
+        assert cut.apart
+        assert legal(cut, gpu.shared_per_block)
+        assert case.check("input_gradient", (0, (chosen,))) <= 1
 
 
 @pytest.mark.parametrize("apart", [0, 8], ids=["whole", "by boxes"])
