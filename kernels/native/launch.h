@@ -59,7 +59,7 @@ class Words {
 
 class Launch {
  public:
-  static constexpr size_t kWords = 1024, kParameters = 64, kOperands = 12, kAttributes = 2;
+  static constexpr size_t kWords = 2048, kParameters = 64, kOperands = 12, kAttributes = 2;
 
   explicit Launch(Words& words) : function_(reinterpret_cast<void*>(words.next())) {
     for (auto& number : numbers_) number = static_cast<unsigned>(words.next());

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from tapestry.kernels.convolution import wide, wide_launch
+from tapestry.kernels.convolution import wide, wide_forward, wide_launch, wide_rows
 from tapestry.kernels.convolution.input_gradient import walk
+from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.wide_forward_configuration import WideConfiguration as Cut
-from tapestry.kernels.convolution.wide_forward_configuration import WideCut, legal
+from tapestry.kernels.convolution.wide_forward_configuration import WideCut, images_met, legal
 from tapestry.kernels.convolution.wide_launch import WideLaunch, side_by_side
 from tapestry.kernels.convolution.wide_sweep import ways
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
 
+from . import emulated
 from .test_wide import spills_nothing
 
 
@@ -85,6 +89,23 @@ def test_sweeps_of_other_threads_are_launches_of_their_own() -> None:
     found = wide.launches(tuple((part, Cut(1, 1, 1, t, 4 * t, 2, 2, 1)) for part, t in zip(parts, tiles, strict=True)))
     assert [len(launch.cuts) for _, launch in found] == [1, 1, 1, 1]
     assert not any(cut.beside for _, launch in found for cut in launch.cuts)
+
+
+def test_a_launch_of_many_boxes_is_one_that_the_extension_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of images side by side with 15 columns: a map for each number of columns of a box, of four sweeps."""
+    emulated.use_maps(monkeypatch, wide_forward, wide_rows)
+    problem = strided(56, 4, 30, 56)
+    parts = ways(problem, "input_gradient")[1]
+    cut = Cut(1, 1, 1, 1, images_met(15, 64), 0, 2, 1)
+    ((_, launch),) = wide.launches(tuple((part, cut) for part in parts))
+    dy = View.dense(1 << 20, problem.output_shape, "f16")
+    outputs = [part.of(View.dense(1 << 30, problem.input_shape, "f16")) for part in parts]
+    _, given = wide_forward.arguments(launch, 132, dy, outputs, [], (1 << 25, 0, 0))
+    sizes = [len(value) if isinstance(value, bytes) else 8 for value in given]
+    text = (Path(wide.__file__).parent.parent / "native" / "launch.h").read_text(encoding="utf-8")
+    words, parameters = (int(re.search(rf"{name} = (\d+)", text)[1]) for name in ("kWords", "kParameters"))  # type: ignore[index]
+    assert 8192 < sum(sizes) < 8 * words - 64 * len(sizes)
+    assert len(sizes) <= parameters
 
 
 @pytest.mark.parametrize(
