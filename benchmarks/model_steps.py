@@ -44,6 +44,8 @@ MODELS = {
     "regnetx_032": Model(64),
     "tf_efficientnet_b0": Model(128),
     "eca_nfnet_l0": Model(64),
+    "regnetx_120": Model(64),
+    "regnety_080": Model(64),
 }
 
 

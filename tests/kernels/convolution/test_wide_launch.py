@@ -16,16 +16,9 @@ from tapestry.kernels.convolution.wide_forward_configuration import WideConfigur
 from tapestry.kernels.convolution.wide_forward_configuration import WideCut, images_met, legal
 from tapestry.kernels.convolution.wide_launch import WideLaunch, side_by_side
 from tapestry.kernels.convolution.wide_sweep import ways
-from tapestry.kernels.cost.gpu import Gpu, known_gpu
 
 from . import emulated
-from .test_wide import spills_nothing
-
-
-def gpu() -> Gpu:
-    found = known_gpu("H200")
-    assert found is not None
-    return found
+from .test_wide import gpu, spills_nothing
 
 
 def strided(width: int, n: int, size: int, channels: int, taps: int = 3) -> ConvolutionProblem:
@@ -61,9 +54,7 @@ def test_sweeps_of_all_parities_are_one_launch(problem: ConvolutionProblem) -> N
 
 @pytest.mark.parametrize("sms", [16, 78, 132])
 @pytest.mark.parametrize("problem", LAYERS[:3], ids=lambda problem: f"{problem.n}x{problem.c}x{problem.h}")
-def test_blocks_are_dealt_until_there_is_none_for_the_sweep_that_takes_longest(
-    problem: ConvolutionProblem, sms: int
-) -> None:
+def test_blocks_are_dealt_while_there_are_multiprocessors(problem: ConvolutionProblem, sms: int) -> None:
     for launch in launches(problem, 4):
         dealt = launch.stretches(sms)
         blocks = sum(cut.channel_blocks * count for cut, count in zip(launch.cuts, dealt, strict=True))
