@@ -147,6 +147,21 @@ struct Role {
         const Part mine = part(product, half);
         const int s = mine.octet / READ, octet = share.x_octet + mine.octet % READ, c = (own * GROUP_READ + octet) * 8 + lane / 4;
         if (!mine.there || octet >= GROUP_READ) return;
+        // Eight channels of x lie side by side: turned, a lane has two of them.
+        if constexpr (sizeof(To) == 2 && WIDTH % 8 == 0 && WIDTH_WRITTEN % 8 == 0) {
+            if (reinterpret_cast<unsigned long long>(dw) % 4 == 0) {
+#pragma unroll
+                for (int i = 0; i < COUNT; ++i) {
+                    const int k = first + (from + i) * 8;
+                    if (!owned(i) || (from + i) * 8 >= written || k >= work.channels) continue;
+                    const float* own = sums + 4 * i + 2 * half;
+                    const unsigned both = transposed(Half::pack(own[0], own[1]));
+                    To* line = dw + (((long long)(k + lane / 4) * R + mine.row) * S + s) * WIDTH + octet * 8;
+                    *reinterpret_cast<unsigned*>(line + lane % 4 * 2) = both;
+                }
+                return;
+            }
+        }
 #pragma unroll
         for (int i = 0; i < 2 * COUNT; ++i) {
             const int column = (from + i / 2) * 8 + lane % 4 * 2 + i % 2, k = first + column;

@@ -72,6 +72,13 @@ __device__ __forceinline__ void load_transposed(unsigned& m0, unsigned& m1, unsi
                  : "memory");
 }
 
+// A matrix of which lane l has elements (l / 4, 2 (l % 4)) and the next, transposed.
+__device__ __forceinline__ unsigned transposed(unsigned matrix) {
+    unsigned turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(matrix));
+    return turned;
+}
+
 __device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&m)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(m[0]), "r"(m[1]),
                  "r"(m[2]), "r"(m[3])

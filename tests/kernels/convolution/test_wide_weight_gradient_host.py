@@ -22,7 +22,7 @@ from .. import host_compiler
 from . import emulated
 from .test_direct import DTYPES
 from .test_direct import view as dense_view
-from .test_forward_host import small
+from .test_forward_host import small, stored
 
 pytestmark = pytest.mark.long
 
@@ -135,7 +135,7 @@ def test_clusters_of_every_shape_sum_it(kind: Kind, splits: int) -> None:
 
 
 def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, seed: int) -> None:
-    """All of a gradient that is NaN before."""
+    """All of a gradient that is NaN before; of numbers of two bytes, at any address."""
     random = np.random.default_rng(seed)
     x, dy = small(random, problem.input_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
     assert wide_weight_gradient.legal(WideGradientCut(problem, chosen), SHARED)
@@ -144,6 +144,8 @@ def check(kind: Kind, problem: ConvolutionProblem, chosen: Cut, partial: bool, s
     loaded = library(alike, replace(chosen, splits=2) if chosen.apart else chosen, partial and alone)
     room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
     dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])
+    if not partial:
+        dw = stored(dw, seed % 3)
     with pytest.MonkeyPatch.context() as patch:
         emulated.use_maps(patch, wide_weight_gradient, wide_rows)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))

@@ -70,6 +70,23 @@ inline void load_transposed(unsigned& m0, unsigned& m1, unsigned address) {
     move_transposed<2>(into, address);
 }
 
+struct Turned {
+    unsigned own, *into;
+};
+
+// Lane l holds elements (l / 4, 2 (l % 4)) and the next, and gets (2 (l % 4), l / 4) and the next below.
+inline unsigned transposed(unsigned matrix) {
+    unsigned turned = 0;
+    emulated::together<Turned>("movmatrix", Turned{matrix, &turned}, [](const Turned* const* lanes) {
+        for (int lane = 0; lane < 32; ++lane)
+            for (int i = 0; i < 2; ++i) {
+                const unsigned from = lanes[(lane % 4 * 2 + i) * 4 + lane / 8]->own;
+                *lanes[lane]->into |= (from >> lane / 4 % 2 * 16 & 0xffffu) << 16 * i;
+            }
+    });
+    return turned;
+}
+
 template <class Half>
 void mma_k8(float (&d)[4], const unsigned* a, const unsigned* b, bool fresh) {
     const unsigned left[4] = {a[0], a[1], 0, 0}, right[2] = {b[0], 0};
