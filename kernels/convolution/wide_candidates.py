@@ -51,7 +51,7 @@ class WideFit:
     packed_clocks: float
     filter_bytes_per_clock: float
     asked_bytes_per_clock: float
-    ring_bytes_per_clock: float
+    slab_bytes_per_clock: float
     power: float
     start_clocks: float
 
@@ -160,10 +160,10 @@ def _memory_clocks(cut: WideCut, gpu: Gpu, fit: WideFit) -> float:
 
 
 def _filter_bytes_per_clock(cut: WideCut, fit: WideFit) -> float:
-    """How fast a filter comes to a multiprocessor: by one copy, beside rows or where those go then; or by octets."""
+    """How fast a filter comes to a multiprocessor: by one copy, in slabs, or octet by octet."""
     if cut.lies is None:
         return fit.filter_bytes_per_clock
-    return fit.asked_bytes_per_clock if cut.lies == "beside" else fit.ring_bytes_per_clock
+    return fit.asked_bytes_per_clock if cut.lies == "beside" else fit.slab_bytes_per_clock
 
 
 def _tensor(cut: WideCut, fit: WideFit) -> float:

@@ -32,9 +32,8 @@ constexpr bool adds(int phase) {
 
 using Barriers = Slots<STAGES>;
 
-__device__ void load_rows(const Walked& input, const Work& work, const Barriers& barriers, unsigned shared) {
+__device__ void load_rows(const Walked& input, const Work& work, const Barriers& barriers, Ring<STAGES>& ring, unsigned shared) {
     const Share share(work);
-    Ring<STAGES> ring;
     for (int position = share.begin; position < share.end;) {
         const Run run(work, position, share.end);
         position += run.rows;
@@ -425,16 +424,16 @@ __device__ __forceinline__ void sweep(const Walked& input, const Boxes& boxes, c
         const Share share(work);
         wait_for_previous_kernel();
         if constexpr (AFFINE) bring_affine(scale, bias, work, share, shared + AFFINE_BASE);
-        if constexpr (FETCHED) {
-            if (threadIdx.x == 0) store_shared(lying.zeros, float4{0.0f, 0.0f, 0.0f, 0.0f});
+        if constexpr (FETCHED || SLABS > 0) {
+            if (FETCHED && threadIdx.x == 0) store_shared(lying.zeros, float4{0.0f, 0.0f, 0.0f, 0.0f});
             meet(READY, THREADS);
         }
         // What the first rows need is worked out while the filter is on its way.
         Worker worker(barriers, places, work, boxes, output, residual, share, shared, warp);
         Run run(work, share.begin, share.end);
         worker.begin(run);
-        bring_filter(weights, work, share, shared + FILTER_BASE, lying);
-        if constexpr (!FETCHED) meet(READY, THREADS);
+        bring_filter(weights, work, share, shared + FILTER_BASE, lying, barriers, worker.ring, shared);
+        if constexpr (!FETCHED && SLABS == 0) meet(READY, THREADS);
         Open open;
         for (int position = share.begin;;) {
             for (int t = 0; t < run.steps(); t += PERIOD) worker.template turn<0>(open, run, t);
@@ -468,8 +467,9 @@ __device__ __forceinline__ void sweep(const Walked& input, const Boxes& boxes, c
     wait_for_previous_kernel();
     if (FETCHED && weights.aligned() && elected()) lying.ask(weights, work, Share(work));
     __syncwarp();
-    if constexpr (LYING_IN_RING) meet(BROUGHT, MEET_THERE);
-    load_rows(input, work, barriers, shared);
+    Ring<STAGES> ring;
+    if (SLABS > 0 && weights.aligned()) ask_for_filter(weights, work, Share(work), barriers, ring, shared);
+    load_rows(input, work, barriers, ring, shared);
     let_next_kernel_start();
 }
 

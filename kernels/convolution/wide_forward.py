@@ -13,13 +13,15 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
+from ..runtime.tensor_map import ALIGNMENT as MAP_ALIGNMENT
 from ..runtime.tensor_map import BYTES as MAP_BYTES
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
 from .wide_forward_configuration import BOX_POSITIONS, WideCut, groups
 from .wide_launch import WideLaunch
-from .wide_rows import octets_apart, octets_brought, row_map
+from . import wide_slabs
+from .wide_rows import octets_apart, octets_brought, row_map, swizzled
 
 NAME = "wide_forward"
 
@@ -51,7 +53,7 @@ def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
         "STAGES": chosen.stages, "LEAVING": cut.leaving,
         "BOXED": cut.boxed, "HANDED": cut.handed, "BATCH": cut.batch,
         "DEFERRED": cut.deferred and not flags.get("residual"),
-        "FETCHED": cut.lies is not None, "LYING_IN_RING": cut.lies == "in the ring",
+        "FETCHED": cut.lies == "beside", **_slab_numbers(cut),
         **cut.thread_numbers(launch.trades), "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,
@@ -76,6 +78,21 @@ def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
         "}",
     ]
     return "\n".join(text)
+
+
+def _slab_numbers(cut: WideCut) -> dict[str, int | bool]:
+    """Of slabs, where the filter comes in such."""
+    found, (rows, columns) = cut.slabs, (cut.sweep.rows, cut.sweep.columns)
+    if found is None:
+        names = ("SLABS", "SLAB_INNER", "SLAB_BROUGHT", "SLAB_APART", "PLACES_R", "PLACES_S")
+        ones = ("SLAB_ROWS", "SLAB_OCTETS", "TAPS_R", "TAPS_S")
+        return dict.fromkeys(names, 0) | dict.fromkeys(ones, 1) | {"SLAB_SWIZZLED": False}
+    return {
+        "SLABS": found.number, "SLAB_ROWS": found.rows, "SLAB_OCTETS": found.octets, "SLAB_INNER": found.inner,
+        "SLAB_BROUGHT": octets_brought(found.inner), "SLAB_APART": octets_apart(found.inner),
+        "SLAB_SWIZZLED": swizzled(found.inner), "TAPS_R": found.taps[0], "TAPS_S": found.taps[1],
+        "PLACES_R": wide_slabs.places(rows), "PLACES_S": wide_slabs.places(columns),
+    }  # fmt: skip
 
 
 # The parameters of a sweep, as wide_forward.cu takes them: each its type, but for what is fused.
@@ -165,9 +182,17 @@ def _operands(
         sweep.n, sweep.rows.outputs, sweep.columns.outputs, first_block,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<12i", *numbers)])
-    weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
+    weights = _weights(cut, pointers[0])
     boxes = _boxes(cut, output) if cut.boxed else maps[:MAP_BYTES]  # nobody reads it
     return [maps, boxes, _outside(output), _outside(residual), weights, pointers[1], pointers[2], work]
+
+
+def _weights(cut: WideCut, pointer: int) -> bytes:
+    """`Weights` of wide_filter.cu. Where the copy engine cannot read the filter, nobody reads the map."""
+    sweep, found = cut.sweep, cut.slabs
+    map_ = bytes(wide_slabs.filter_map(sweep, found, pointer)) if found and pointer % 16 == 0 else bytes(MAP_BYTES)
+    numbers = struct.pack("<Q2i", pointer, sweep.groups * sweep.read, sweep.groups * sweep.written)
+    return map_ + numbers.ljust(MAP_ALIGNMENT, b"\0")
 
 
 def _boxes(cut: WideCut, output: View) -> Any:

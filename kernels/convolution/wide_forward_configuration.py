@@ -11,10 +11,11 @@ from ..cost.gpu import tuned_gpu
 from .configuration import MAX_BOX, RESERVED_SHARED
 from .stretches import evenest
 from .wide_rows import BOX_LINE, Walked, octets_brought
+from .wide_slabs import Slabs, slabs
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP, Warpgroups
 
-Lies = Literal["beside", "in the ring"]
+Lies = Literal["beside", "in slabs"]
 BATCH, SMALL_BATCH = 3, 2  # pairs of octets that are loaded together; and where registers are scarce
 # Registers beside accumulators and what is loaded for the next products: the least with which nothing is spilled.
 BOXED_ROOM = 32  # where rows leave by the copy engine
@@ -38,6 +39,7 @@ ZEROS_BYTES = 16  # where a filter that is put in order has no tap
 AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
 ROWS_TOGETHER = 2  # that leave of two groups
 FEWEST_PRODUCTS = 100  # of a row's, counted in octets of columns, beside which the row before leaves
+SLAB_INNER = 8  # octets of inner channels of a slab, from which on it comes sooner than lines of the filter
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 
 
@@ -198,19 +200,32 @@ class WideCut(Warpgroups):
         return self.sweep.octets[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
 
     @cached_property
-    def lies(self) -> Lies | None:
-        """Where one copy brings the filter, before it is put in order: beside the rest, or where there is no room for
-        that, in a forward pass, where rows go then.
+    def slabs(self) -> Slabs | None:
+        """How the filter comes through the ring of rows, or None where it comes otherwise.
 
-        Nowhere where channels are no whole octets, nor for a part of what a group writes in an input gradient: there
-        those channels are the filter's innermost, and no stretch of memory.
+        Not where inner channels are few, for which the copy engine takes as long as for many, and lines of the filter
+        have room beside the rest.
+        """
+        found = slabs(self)
+        return found if found and (found.inner >= SLAB_INNER or not self._beside) else None
+
+    @cached_property
+    def lies(self) -> Lies | None:
+        """How the filter comes before it is put in order: as it lies in memory, by one copy, beside the rest; in slabs;
+        or octet by octet."""
+        return "in slabs" if self.slabs else "beside" if self._beside else None
+
+    @cached_property
+    def _beside(self) -> bool:
+        """Whether one copy can bring the filter beside the rest.
+
+        Not where channels are no whole octets, nor for a part of what a group writes in an input gradient: there those
+        channels are the filter's innermost, and no stretch of memory.
         """
         transposed, parts = self.sweep.transposed, self.configuration.parts
         if self.sweep.read % 8 or self.sweep.written % 8 or (transposed and parts not in (1, self.sweep.rows.cell)):
-            return None
-        if fits(self._shared_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block):
-            return "beside"
-        return "in the ring" if not transposed and self.lying_bytes <= self._ring_bytes else None
+            return False
+        return fits(self._shared_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block)
 
     @property
     def lying_bytes(self) -> int:

@@ -29,8 +29,8 @@ constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
 constexpr bool AFFINE = SCALE || BIAS;
 constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
-constexpr int LYING_BASE = LYING_IN_RING ? 0 : AFFINE_BASE + AFFINE_BYTES;
-constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + (LYING_IN_RING ? 0 : LYING_BYTES);
+constexpr int LYING_BASE = AFFINE_BASE + AFFINE_BYTES;
+constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES + LYING_BYTES;
 constexpr int ZEROS_BASE = BARRIER_BASE + 16 * (STAGES + 1);                    // behind the rings' barriers and the filter's
 constexpr int PLACES_BASE = ZEROS_BASE + 16;
 constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as two groups share positions

@@ -50,6 +50,14 @@ class Line:
         """Positions that are computed."""
         return -(-self.outputs // self.cell)
 
+    @property
+    def brought(self) -> range:
+        """The stored taps that may be met."""
+        if self.cell > 1:
+            return range(self.stored)
+        ends = (self.first, self.first + (self.taps - 1) * self.step)
+        return range(min(ends), max(ends) + 1, abs(self.step))
+
     def tap(self, output: int, place: int) -> int | None:
         """The stored tap that an output of a cell meets at a place of the window, if there is one."""
         return TapLine(self.stored, self.first, self.step, self.skew, self.unit).tap(output, place)

@@ -22,7 +22,7 @@ from .libcuda import driver_function
 
 BYTES = 128
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
-_ALIGNMENT = 64
+ALIGNMENT = 64
 _VOID = np.dtype((np.void, BYTES))
 # Codes of the driver's enumerations (CUtensorMapDataType and its siblings).
 _DTYPES = {
@@ -168,8 +168,8 @@ def _encoded(*arguments: Any) -> np.void:
 def encode(tiled: TiledMap, encoder: Encoder) -> np.void:
     """Have `encoder` (the driver's function, or one that takes the same arguments) write the 128 bytes of a map."""
     rank = len(tiled.extents)
-    memory = ctypes.create_string_buffer(BYTES + _ALIGNMENT)
-    start = -ctypes.addressof(memory) % _ALIGNMENT
+    memory = ctypes.create_string_buffer(BYTES + ALIGNMENT)
+    start = -ctypes.addressof(memory) % ALIGNMENT
     given = (
         ctypes.c_void_p(ctypes.addressof(memory) + start),
         ctypes.c_int(_DTYPES[tiled.dtype]),

@@ -147,10 +147,19 @@ KINDS = [
     Kind(cut(images=8), 2, 2, width=80, stride=(1, 2), dtype="bf16"),
     Kind(cut(3, images=8), 2, 3, width=48, width_out=8, dilation=(1, 2), fused=True),
     Kind(packed(7, groups=2), 3, 3, width=40, columns=7, what="input_gradient"),
-    # The filter where rows go then.
+    # The filter in slabs, though its channels are few: of all taps and of a row of them, more than there are slots, of
+    # groups side by side, of channels that two shares write, of cells and a part of those, of the taps of each parity.
     Kind(cut(2, images=8, stages=3), 3, 3, width=24, tight=True),
     Kind(cut(tiles=2, images=16, stages=4), 3, 3, width=40, dtype="bf16", fused=True, tight=True),
     Kind(cut(parts=2, images=8), 3, 2, width=48, stride=(2, 1), tight=True),
+    Kind(cut(images=4), 7, 3, width=48, tight=True),
+    Kind(cut(shares=2, images=4), 3, 3, width=24, what="input_gradient", tight=True),
+    Kind(cut(parts=2, shares=2, images=8), 2, 3, width=56, what="input_gradient", dtype="bf16", tight=True),
+    Kind(cut(2, images=4), 3, 2, width=24, width_out=16, what="input_gradient", tight=True),
+    Kind(cut(shares=3, images=8), 3, 3, width=40, stride=(2, 2), what="input_gradient", tight=True),
+    Kind(cut(2, parts=2, images=8), 5, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16", tight=True),
+    Kind(cut(parts=4, images=8), 3, 3, width=64, stride=(2, 2), what="input_gradient", tight=True),
+    Kind(cut(images=8), 3, 3, width=40, stride=(2, 2), what="input_gradient", way=1, tight=True),
 ]
 
 
@@ -169,7 +178,7 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     held = {(cut.boxed, cut.fused) for cut in found if cut.deferred}
     assert held == {(False, False), (False, True), (True, False), (True, True)}
     for transposed in (False, True):
-        assert {cut.lies for cut in found if cut.sweep.transposed == transposed} == {None, "beside"}
+        assert {cut.lies for cut in found if cut.sweep.transposed == transposed} == {None, "beside", "in slabs"}
 
 
 def sweeps(kind: Kind) -> list[tuple[Part, Cut]]:
@@ -186,14 +195,23 @@ def test_sweeps_are_launched_at_once_and_one_by_one() -> None:
     assert all(launch.threads == max(launch.threads, *(cut.threads for cut in launch.cuts)) for launch in together)
 
 
-def test_a_filter_lies_where_rows_go_then_where_it_has_no_room_beside_them() -> None:
+def test_a_filter_comes_in_slabs_where_its_lines_have_no_room() -> None:
+    """And those that are run are of every sort."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wide_forward_configuration, "fits", lambda *_: False)
-        for kind in KINDS:
-            part = ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what)[kind.way][0]
-            found = WideCut(part.sweep, kind.cut, kind.fused).lies
-            assert found in ({"in the ring"} if kind.tight else {None, "in the ring"})
-            assert found is None or not part.sweep.transposed
+        found = [
+            (WideCut(part.sweep, cut, kind.fused), kind) for kind in KINDS if kind.tight for part, cut in sweeps(kind)
+        ]
+        assert {cut.lies for cut, _ in found} == {"in slabs"}
+        slabs = [(cut.slabs, cut) for cut, _ in found if cut.slabs]
+        for transposed in (False, True):
+            mine = [(slab, cut) for slab, cut in slabs if cut.sweep.transposed == transposed]
+            assert {slab.number > cut.configuration.stages for slab, cut in mine} == {False, True}
+            assert {swizzled(slab.inner) for slab, _ in mine} == {False, True}
+            assert {slab.units > 1 for slab, _ in mine} == {False, True}
+        assert {slab.rows == slab.taps[0] for slab, _ in slabs} == {False, True}
+        assert {slab.outer % slab.octets > 0 for slab, _ in slabs} == {False, True}
+        assert {slab.alone for slab, _ in slabs} == {False, True}
 
 
 @functools.cache
