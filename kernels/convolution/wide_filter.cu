@@ -13,13 +13,7 @@ constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // 
 constexpr int LINES = TRANSPOSED ? GROUPS * READ * 8 : CHANNEL_GROUPS * N;   // that a block meets
 constexpr int LYING_BYTES = FETCHED ? LINES * LINE_BYTES : 0;                // the filter as it lies in memory
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
-// In slabs: how an outer channel's eights of inner ones lie in one, and where it begins in its slot.
 constexpr bool CELLS = CELL_Y * CELL_X > 1;
-constexpr bool OVERLAPS = TRANSPOSED && SHARES > 1 && PARTS * SHARES * WRITTEN != OUTPUT_OCTETS * CELL_Y * CELL_X;
-constexpr int SLAB_PITCH = 16 * SLAB_APART, SLAB_TAPS = SLAB_ROWS * TAPS_S, SLAB_OUTER = TRANSPOSED ? READ : WRITTEN;
-constexpr int SLABS_ALONG = SLABS > 0 ? (SLAB_OUTER + SLAB_OCTETS - 1) / SLAB_OCTETS : 1, SLAB_UNIT = SLAB_SWIZZLED ? 1024 : 128;
-constexpr int SLAB_BYTES = SLAB_TAPS * SLAB_OCTETS * 8 * 16 * SLAB_BROUGHT;
-static_assert(SLAB_TAPS * SLAB_OCTETS * 8 * SLAB_PITCH + (ROW_PITCH % SLAB_UNIT ? SLAB_UNIT - 128 : 0) <= ROW_PITCH || SLABS == 0);
 
 struct Work : Lines {
     int images, rows_out, columns_out;    // of the output
@@ -108,6 +102,22 @@ struct Written {
     __device__ int cell_column(int i) const { return (first + i) / OUTPUT_OCTETS % CELL_X; }
 };
 
+// Where a tap that comes belongs, both ways alike: its place in the window and the output of a cell that meets it there, if any does.
+struct Met {
+    int place, cell;
+    bool there;
+
+    __device__ __forceinline__ Met(unsigned places, int tap) {
+        const unsigned found = places >> 4 * tap & 15u;
+        place = found & 7u, cell = found >> 3, there = found != 15u;
+    }
+};
+
+// Zeros, by all computing threads.
+__device__ __forceinline__ void clear(unsigned from, int bytes) {
+    for (int at = threadIdx.x * 16; at < bytes; at += COMPUTE_THREADS * 16) store_shared(from + at, float4{0.0f, 0.0f, 0.0f, 0.0f});
+}
+
 // The lines of the outer channels that a block meets, as they lie in memory, where FETCHED: one copy brings them. Sixteen bytes at a
 // time, each from a line of its own, take the threads several times as long. The loader asks for it ahead of the rows, which would be
 // in its way.
@@ -158,6 +168,52 @@ __device__ void order_filter(const Work& work, const Share& share, unsigned filt
         else
             load_matrices(matrices, from);
         store_matrices(to, matrices);
+    }
+}
+
+// The same where channels are no whole octets: zeros first, which lie between groups, and then as many numbers at a time as lie side by
+// side in a group, each to where it belongs.
+__device__ void spread_filter(const Work& work, const Share& share, unsigned filter, const Lying& lying) {
+    constexpr int numbers = INNER % 4 == 0 ? 4 : INNER % 2 == 0 ? 2 : 1, along = INNER / numbers, line_steps = STORED_R * STORED_S * along;
+    clear(filter, CHANNEL_GROUPS * FILTER_PART);
+    const Written first(work, share, 0);
+    const int begin = Lying::first(work, share), last_written = Written(work, share, SHARES - 1).first - first.first;
+    meet(BROUGHT, COMPUTE_THREADS);
+    lying.there.wait(0);
+    for (int step = threadIdx.x; step < LINES * line_steps; step += COMPUTE_THREADS) {
+        const int line = step / line_steps, inner = step % along * numbers, tap = step / along % (STORED_R * STORED_S);
+        const Met row(ALL_PLACES_R, tap / STORED_S), column(ALL_PLACES_S, tap % STORED_S);
+        if (!row.there || !column.there) continue;
+        const int unit = line / (8 * (TRANSPOSED ? READ : WRITTEN)), of_unit = line % (8 * (TRANSPOSED ? READ : WRITTEN));
+        if constexpr (!TRANSPOSED) {
+            const Written own(work, share, unit);
+            const int c = (own.first * 8 + of_unit) / WIDTH_WRITTEN * WIDTH_READ + inner;
+            if (!own.there) continue;
+            const unsigned from = lying.lines + (own.channel(0) + of_unit - begin) * LINE_BYTES + (tap * INNER + inner) * 2;
+            const unsigned to = filter + filter_place(unit, row.place, column.place * READ + c / 8, of_unit) + c % 8 * 2;
+            if constexpr (numbers == 1) {
+                store_number(to, load_number(from));
+            } else {
+                unsigned words[numbers / 2 > 0 ? numbers / 2 : 1];
+                load_words(words, from);
+                store_words(to, words);
+            }
+        } else {
+            if (share.group + unit >= work.groups) continue;
+            const int k = of_unit / WIDTH_READ * WIDTH_WRITTEN + inner;
+            const int octet = (row.cell * CELL_X + column.cell) * OUTPUT_OCTETS + k / 8 - first.first;
+            const unsigned from = lying.lines + line * LINE_BYTES + (tap * INNER + inner) * 2;
+            // What two shares have goes to both: the last one begins sooner than the ones before end.
+#pragma unroll
+            for (int i = 0; i < SHARES; ++i) {
+                const int mine = octet - (i == SHARES - 1 ? last_written : i * WRITTEN);
+                if (mine < 0 || mine >= WRITTEN) continue;
+                const unsigned octet_of_read = filter_place(unit * SHARES + i, row.place, column.place * READ + of_unit / 8, 8 * mine + k % 8);
+                const unsigned to = filter + octet_of_read + of_unit % 8 * 2;
+#pragma unroll
+                for (int j = 0; j < numbers; ++j) store_number(to + 16 * j, load_number(from + 2 * j));
+            }
+        }
     }
 }
 
@@ -233,168 +289,6 @@ __device__ void copy_filter(const Weights& weights, const Work& work, const Shar
             }
         }
     }
-}
-
-// -- in slabs ----------------------------------------------------------------------------------------------------------
-
-// Where a tap that comes belongs, both ways alike: its place in the window and the output of a cell that meets it there, if any does.
-struct Met {
-    int place, cell;
-    bool there;
-
-    __device__ __forceinline__ Met(unsigned places, int tap) {
-        const unsigned found = places >> 4 * tap & 15u;
-        place = found & 7u, cell = found >> 3, there = found != 15u;
-    }
-};
-
-// Which of a filter's slabs one is: of which unit, from which octet of its outer channels and which row of taps on.
-struct Slab {
-    int unit, first, row;
-
-    __device__ __forceinline__ explicit Slab(int number)
-        : unit(number / (TAPS_R / SLAB_ROWS) / SLABS_ALONG), first(number / (TAPS_R / SLAB_ROWS) % SLABS_ALONG * SLAB_OCTETS),
-          row(number % (TAPS_R / SLAB_ROWS) * SLAB_ROWS) {}
-    // Whether any output meets a tap of it that a block has, of which this is the first octet: slabs are of a row where it has a part of them.
-    __device__ __forceinline__ bool wanted(int first_written) const {
-        if (!CELLS || SLAB_ROWS > 1) return true;
-        const Met met(PLACES_R, row);
-        const int begin = met.cell * CELL_X * OUTPUT_OCTETS;
-        return met.there && begin < first_written + SHARES * WRITTEN && first_written < begin + CELL_X * OUTPUT_OCTETS;
-    }
-    // The slot's first byte from which on it lies.
-    static __device__ __forceinline__ unsigned begin(unsigned slot) { return (slot + SLAB_UNIT - 1) / SLAB_UNIT * SLAB_UNIT; }
-};
-
-// Asks for all of them: a whole warp runs this and elects a lane to issue.
-template <int SLOTS>
-__device__ __forceinline__ void ask_for_filter(const Weights& weights, const Work& work, const Share& share, const Slots<SLOTS>& slots,
-                                               Ring<SLOTS>& ring, unsigned rows) {
-    const int first_written = Written(work, share, 0).first;
-    for (int number = 0; number < SLABS; ++number) {
-        const Slab slab(number);
-        if (!slab.wanted(first_written)) continue;
-        const Written own(work, share, TRANSPOSED ? slab.unit * SHARES : slab.unit);
-        const int outer = TRANSPOSED ? (share.group + slab.unit) * READ * 8 : own.channel(0);
-        const int inner = TRANSPOSED && !CELLS ? own.inner(0) : 0;
-        slots.empty(ring.slot).wait(ring.parity ^ 1u);
-        if (elected()) {
-            const Barrier full = slots.full(ring.slot);
-            full.arrive_expecting(SLAB_BYTES);
-            load_box(Slab::begin(rows + ring.slot * ROW_PITCH), weights.map, inner, outer + 8 * slab.first, 0, slab.row, full);
-        }
-        __syncwarp();
-        ring.advance();
-    }
-}
-
-// What a warp moves at once of a slab in order: four squares, each of eight outer channels of an octet of inner ones, in an input gradient to
-// be turned. Those that belong nowhere go to `nowhere`, sixteen bytes that nobody reads.
-struct Squares {
-    static constexpr int NUMBER = SLAB_TAPS * SLAB_OCTETS * SLAB_INNER, TURNS = (NUMBER + 4 * COMPUTE_WARPS - 1) / (4 * COMPUTE_WARPS);
-    int tap, outer, inner;    // of this lane's square: counted within the slab
-
-    __device__ __forceinline__ explicit Squares(int turn) {
-        const int square = min((turn * COMPUTE_WARPS + int(threadIdx.x) / WARP) * 4 + int(threadIdx.x) % WARP / 8, NUMBER - 1);
-        inner = square % max(SLAB_INNER, 1), outer = square / max(SLAB_INNER, 1) % SLAB_OCTETS, tap = square / max(SLAB_INNER, 1) / SLAB_OCTETS;
-    }
-    // Where the row of this lane's matrix lies that it names.
-    __device__ __forceinline__ unsigned from(unsigned slab) const {
-        const unsigned place = slab + ((tap * SLAB_OCTETS + outer) * 8 + threadIdx.x % 8) * SLAB_PITCH + inner * 16;
-        return SLAB_SWIZZLED ? place ^ (place >> 3 & unsigned(SLAB_PITCH - 16)) : place;
-    }
-    // Where it goes. What two shares have of a part goes to `LAST`, too: that begins sooner than the ones before end.
-    template <bool LAST>
-    __device__ __forceinline__ unsigned to(const Slab& slab, unsigned filter, int first_written, int last_written, unsigned nowhere) const {
-        const Met row(PLACES_R, slab.row + tap / TAPS_S), column(PLACES_S, tap % TAPS_S);
-        int part = slab.unit, octet = column.place * READ + inner, written = slab.first + outer;
-        bool there = row.there && column.there && slab.first + outer < SLAB_OUTER;
-        if constexpr (TRANSPOSED) {
-            octet = column.place * READ + slab.first + outer, written = inner;
-            if (CELLS) written += (row.cell * CELL_X + column.cell) * OUTPUT_OCTETS - first_written;
-            const int share = min(max(written, 0) / WRITTEN, SHARES - 1);
-            if (LAST) there = there && share < SHARES - 1;
-            const int mine = LAST ? SHARES - 1 : share;
-            written -= OVERLAPS && mine == SHARES - 1 ? last_written : mine * WRITTEN, part = slab.unit * SHARES + mine;
-            there = there && written >= 0 && written < WRITTEN;
-        }
-        return there ? filter + filter_place(part, row.place, octet, 8 * written + threadIdx.x % 8) : nowhere;
-    }
-};
-
-constexpr int SQUARES_TOGETHER = 4;    // loads of a warp that are under way at once
-
-__device__ __forceinline__ void order_slab(unsigned filter, const Slab& slab, int first_written, int last_written, unsigned from,
-                                           unsigned nowhere) {
-#pragma unroll
-    for (int begin = 0; begin < Squares::TURNS; begin += SQUARES_TOGETHER) {
-        unsigned matrices[SQUARES_TOGETHER][4];
-#pragma unroll
-        for (int i = 0; i < SQUARES_TOGETHER; ++i) {
-            if (begin + i >= Squares::TURNS) continue;
-            unsigned (&four)[4] = matrices[i];
-            if constexpr (TRANSPOSED)
-                load_transposed(four[0], four[1], four[2], four[3], Squares(begin + i).from(from));
-            else
-                load_matrices(four, Squares(begin + i).from(from));
-        }
-#pragma unroll
-        for (int i = 0; i < SQUARES_TOGETHER; ++i) {
-            if (begin + i >= Squares::TURNS) continue;
-            const Squares own(begin + i);
-            store_matrices(own.to<false>(slab, filter, first_written, last_written, nowhere), matrices[i]);
-            if constexpr (OVERLAPS) store_matrices(own.to<true>(slab, filter, first_written, last_written, nowhere), matrices[i]);
-        }
-    }
-}
-
-// Zeros, where no tap belongs: beside an odd number of octets, and where an output of a cell meets none.
-__device__ __forceinline__ void clear(unsigned from, int bytes) {
-    for (int at = threadIdx.x * 16; at < bytes; at += COMPUTE_THREADS * 16) store_shared(from + at, float4{0.0f, 0.0f, 0.0f, 0.0f});
-}
-__device__ __forceinline__ void clear_filter(unsigned filter) {
-    if constexpr (CELLS) {
-        clear(filter, CHANNEL_GROUPS * FILTER_PART);
-        meet(BROUGHT, COMPUTE_THREADS);
-    } else if constexpr (DEPTH > OCTETS) {
-#pragma unroll
-        for (int part = 0; part < CHANNEL_GROUPS; ++part) clear(filter + filter_place(part, 0, OCTETS, 0), OCTET_PITCH);
-    }
-}
-
-// All computing warps of the block, each its share of every slab.
-template <int SLOTS>
-__device__ __forceinline__ void order_slabs(const Work& work, const Share& share, unsigned filter, const Slots<SLOTS>& slots,
-                                            Ring<SLOTS>& ring, unsigned rows, unsigned nowhere) {
-    clear_filter(filter);
-    // Of the block's first share, and of its last one, counted from there.
-    const int first_written = Written(work, share, 0).first, last_written = Written(work, share, SHARES - 1).first - first_written;
-    for (int number = 0; number < SLABS; ++number) {
-        const Slab slab(number);
-        if (!slab.wanted(first_written)) continue;
-        slots.full(ring.slot).wait(ring.parity);
-        order_slab(filter, slab, first_written, last_written, Slab::begin(rows + ring.slot * ROW_PITCH), nowhere);
-        give_back(slots, ring);
-    }
-}
-
-// -- all ways ----------------------------------------------------------------------------------------------------------
-
-// All computing threads of the block, each a share.
-template <int SLOTS>
-__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, const Lying& lying,
-                             const Slots<SLOTS>& slots, Ring<SLOTS>& ring, unsigned rows) {
-    if (SLABS > 0 && weights.aligned())
-        order_slabs(work, share, filter, slots, ring, rows, lying.zeros);
-    else if (FETCHED && weights.aligned())
-        order_filter(work, share, filter, lying);
-    else if (!FETCHED && WHOLE && TRANSPOSED && weights.aligned())
-        turn_filter(weights, work, share, filter);
-    else
-        copy_filter(weights, work, share, filter);
-    wait_copies();
-    fence_for_copy_engine();
-    meet(BROUGHT, COMPUTE_THREADS);
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
         "CELL_Y": rows.cell, "CELL_X": columns.cell, "OUTPUT_OCTETS": cut.outputs,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,
         "DILATION_Y": rows.dilation, "DILATION_X": columns.dilation, "EMPTY": sweep.empty,
+        "ALL_PLACES_R": wide_slabs.places(rows, range(rows.stored)),
+        "ALL_PLACES_S": wide_slabs.places(columns, range(columns.stored)),
         "TRANSPOSED": sweep.transposed,
         **{name.upper(): bool(flags.get(name)) for name in ("scale", "bias", "residual")},
     }  # fmt: skip
@@ -74,7 +76,7 @@ def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
         f"using Half = {HALVES[sweep.dtype]};",
         "}",
         "using namespace tapestry;",
-        *map(kernel_text, ("wide_rows.cu", "wide_filter.cu", "wide_staging.cu", "wide_forward.cu")),
+        *map(kernel_text, ("wide_rows.cu", "wide_filter.cu", "wide_slabs.cu", "wide_staging.cu", "wide_forward.cu")),
         "}",
     ]
     return "\n".join(text)
@@ -91,7 +93,7 @@ def _slab_numbers(cut: WideCut) -> dict[str, int | bool]:
         "SLABS": found.number, "SLAB_ROWS": found.rows, "SLAB_OCTETS": found.octets, "SLAB_INNER": found.inner,
         "SLAB_BROUGHT": octets_brought(found.inner), "SLAB_APART": octets_apart(found.inner),
         "SLAB_SWIZZLED": swizzled(found.inner), "TAPS_R": found.taps[0], "TAPS_S": found.taps[1],
-        "PLACES_R": wide_slabs.places(rows), "PLACES_S": wide_slabs.places(columns),
+        "PLACES_R": wide_slabs.places(rows, rows.brought), "PLACES_S": wide_slabs.places(columns, columns.brought),
     }  # fmt: skip
 
 

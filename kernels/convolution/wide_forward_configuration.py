@@ -219,11 +219,12 @@ class WideCut(Warpgroups):
     def _beside(self) -> bool:
         """Whether one copy can bring the filter beside the rest.
 
-        Not where channels are no whole octets, nor for a part of what a group writes in an input gradient: there those
-        channels are the filter's innermost, and no stretch of memory.
+        Not for a part of the whole octets that a group writes in an input gradient: there those channels are the
+        filter's innermost, and no stretch of memory.
         """
-        transposed, parts = self.sweep.transposed, self.configuration.parts
-        if self.sweep.read % 8 or self.sweep.written % 8 or (transposed and parts not in (1, self.sweep.rows.cell)):
+        sweep, parts = self.sweep, self.configuration.parts
+        whole = sweep.read % 8 == sweep.written % 8 == 0
+        if whole and sweep.transposed and parts not in (1, sweep.rows.cell):
             return False
         return fits(self._shared_bytes + self.lying_bytes, self.blocks, tuned_gpu().shared_per_block)
 

@@ -114,8 +114,8 @@ def filter_map(sweep: Sweep, found: Slabs, pointer: int) -> Any:
     return walked_map(view, found.box, found.inner)
 
 
-def places(line: Line) -> int:
-    """Where the taps belong that are brought, four bits each, the first the least: place in the window and output."""
+def places(line: Line, taps: range) -> int:
+    """Where taps belong, four bits each, the first the least: their place in the window and the output of a cell."""
     met = {line.tap(output, place): (place, output) for output in range(line.cell) for place in range(line.taps)}
-    found = [met.get(tap) for tap in line.brought]
+    found = [met.get(tap) for tap in taps]
     return sum((place[0] + CELL_PLACE * place[1] if place else NOWHERE) << 4 * i for i, place in enumerate(found))

@@ -97,6 +97,15 @@ __device__ __forceinline__ void load_words(unsigned (&words)[4], unsigned addres
 __device__ __forceinline__ void load_words(unsigned (&words)[2], unsigned address) {
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
 }
+__device__ __forceinline__ void load_words(unsigned (&words)[1], unsigned address) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&words)[1]) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(words[0]) : "memory");
+}
+__device__ __forceinline__ void store_number(unsigned address, unsigned number) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(static_cast<unsigned short>(number)) : "memory");
+}
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&words)[4]) { store_octet(address, words); }
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&words)[2]) {
     asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");

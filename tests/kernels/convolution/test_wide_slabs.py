@@ -36,7 +36,7 @@ def lines(draw: st.DrawFn) -> list[Line]:
 def test_every_tap_that_is_met_is_brought_and_goes_where_it_is_met(found: list[Line]) -> None:
     for line in found:
         wanted = {(place, output): line.tap(output, place) for place in range(line.taps) for output in range(line.cell)}
-        numbers = [places(line) >> 4 * i & 15 for i in range(len(line.brought))]
+        numbers = [places(line, line.brought) >> 4 * i & 15 for i in range(len(line.brought))]
         gone = {
             (number % CELL_PLACE, number // CELL_PLACE): tap
             for number, tap in zip(numbers, line.brought, strict=True)

@@ -58,6 +58,10 @@ inline unsigned load_number(unsigned address) {
     std::memcpy(&number, shared_pointer(address, 2), 2);
     return number;
 }
+inline void store_number(unsigned address, unsigned number) {
+    const auto half = static_cast<unsigned short>(number);
+    std::memcpy(shared_pointer(address, 2), &half, 2);
+}
 template <int Count>
 void load_words(unsigned (&words)[Count], unsigned address) {
     std::memcpy(words, shared_pointer(address, 4 * Count), 4 * Count);
