@@ -1,11 +1,13 @@
-"""Layers of timm's models that nobody timed before: how good the choices of cuts are for them, and beside cuDNN.
+"""Layers that nobody timed before, of timm's models or of none: how good the choices of cuts are, and beside cuDNN.
 
-Every distinct grouped convolution of timm's models is a layer; so many are drawn, each with a batch drawn too. Of each
+Every distinct grouped convolution of timm's models is a layer, or what `others` draws of what the kernels take: other
+widths and extents, multipliers, dilations, filters. So many are drawn, each with a batch drawn too. Of each
 pass up to `--cuts` cuts are timed, in the order in which they are guessed to be fast, and cuDNN, whose `benchmark` is
 off, as `tapestry.kernels.torch.tune` times them: between kernels of torch's in a CUDA graph. Rows are written as they
 come.
 
     python benchmarks/timm_layers.py find layers.json                 # needs timm, and no GPU; minutes
+    python benchmarks/timm_layers.py others layers.json --many 200 --seed 1
     python benchmarks/timm_layers.py time layers.json rows.jsonl --many 200 --seed 1 --jobs 8 --limit 400
     python benchmarks/timm_layers.py report rows.jsonl
 
@@ -26,7 +28,7 @@ from statistics import geometric_mean
 from time import monotonic
 from typing import Any
 
-from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.problem import DTYPES, MOST_WIDTH, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES
 from tapestry.kernels.cost.measurements import problem_of
 
@@ -69,6 +71,34 @@ def find(path: Path, pattern: str) -> None:
     rows = [[astuple(problem), names] for problem, names in found.items()]
     path.write_text(json.dumps(rows), encoding="utf-8")
     print(f"{len(rows)} layers")
+
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, *range(24, 129, 8))  # channels of a group
+MULTIPLIERS = (1, 1, 1, 1, 2, 3, 4)  # channels out for one that enters
+FILTERS = ((3, 3),) * 6 + ((5, 5),) * 3 + ((7, 7), (1, 1), (2, 2), (4, 4), (1, 7), (3, 1))
+EXTENTS = (7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 112, 128)
+GROUPS = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+MOST_CHANNELS = 4096
+
+
+def others(many: int, seed: int) -> list[ConvolutionProblem]:
+    """So many layers of one image that are of no model, the same for the same seed."""
+    draw, found = random.Random(seed), list[ConvolutionProblem]()
+    while len(found) < many:
+        groups, width, times = map(draw.choice, (GROUPS, WIDTHS, MULTIPLIERS))
+        if width * times > MOST_WIDTH or groups * width * times > MOST_CHANNELS or groups * width % 8:
+            continue
+        (r, s), stride, dilation = draw.choice(FILTERS), draw.choice((1, 1, 2)), draw.choice((1, 1, 1, 1, 2))
+        h = draw.choice(EXTENTS)
+        w = draw.choice((h, h, h, draw.choice(EXTENTS)))
+        top, left = dilation * (r - 1) // 2, dilation * (s - 1) // 2
+        steps = ((stride, stride), (dilation, dilation), (top, top, left, left))
+        problem = ConvolutionProblem(
+            1, h, w, groups * width, groups, r, s, *steps, draw.choice(DTYPES), channels_out=groups * width * times
+        )
+        if problem not in found:
+            found.append(problem)
+    return found
 
 
 def drawn(layers: list[ConvolutionProblem], many: int, seed: int) -> list[ConvolutionProblem]:
@@ -210,7 +240,7 @@ def taken(row: Row) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("find", "time", "share", "report"))
+    parser.add_argument("what", choices=("find", "others", "time", "share", "report"))
     parser.add_argument("layers", type=Path, help="of `report`, the rows")
     parser.add_argument("rows", type=Path, nargs="?")
     parser.add_argument("--models", default="*", help="which of timm's models, with wildcards")
@@ -226,6 +256,9 @@ def main() -> int:
         parser.error("where to are the rows?")
     if given.what == "find":
         find(given.layers, given.models)
+    elif given.what == "others":
+        rows = [[astuple(problem), []] for problem in others(given.many, given.seed)]
+        given.layers.write_text(json.dumps(rows), encoding="utf-8")
     elif given.what == "report":
         report(given.layers)
     else:

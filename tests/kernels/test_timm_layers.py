@@ -57,6 +57,20 @@ def test_the_same_seed_draws_the_same_layers(bench: ModuleType) -> None:
         assert bench.ELEMENTS[0] <= problem.n * problem.h**2 * 64 <= bench.ELEMENTS[1]
 
 
+def test_layers_of_no_model_are_those_that_the_kernels_compute(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = bench.others(60, 5)
+    assert found == bench.others(60, 5) != bench.others(60, 6)
+    assert all(problem.octets and problem.n == 1 for problem in found)
+    for what in ("width", "width_out", "stride", "dilation", "r", "dtype"):
+        assert len({getattr(problem, what) for problem in found}) > 1
+    path = tmp_path / "layers.json"
+    monkeypatch.setattr(sys, "argv", ["timm_layers.py", "others", str(path), "--many", "60", "--seed", "5"])
+    assert bench.main() == 0
+    assert [problem_of(values) for values, _ in json.loads(path.read_text())] == found
+
+
 def test_the_summary_counts_what_is_taken(bench: ModuleType) -> None:
     row = {"problem": [1], "pass": "forward", "times": [4.0, 2.0], "cudnn": 3.0, "left": False, "refused": 0}
     said = bench.summary([row, row | {"left": True, "times": [2.0, 2.0], "refused": 1}])
