@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from heapq import nsmallest
-from itertools import product
+from itertools import islice, product
 
 from ..cost.gpu import Gpu, tuned_gpu
 from .wide_candidates import FIT, MOST, all_cuts, clocks, memory_clocks, stretch_clocks
@@ -135,5 +135,9 @@ def _by_threads(sweep: Sweep, gpu: Gpu, fused: bool, sweeps: int) -> dict[tuple[
 
 
 def _fastest(cuts: dict[WideCut, float]) -> list[WideCut]:
+    """Those that differ in more than rows under way, of which each gets as many as have room."""
     ranked = sorted(cuts, key=lambda cut: (cuts[cut], cut.configuration.stages < 3, repr(cut.configuration)))
-    return ranked[:OPTIONS]
+    found: dict[WideConfiguration, WideCut] = {}
+    for cut in ranked:
+        found.setdefault(replace(cut.configuration, stages=0), cut)
+    return list(islice(found.values(), OPTIONS))

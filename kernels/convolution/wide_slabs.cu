@@ -85,15 +85,13 @@ struct Squares {
     }
 };
 
-constexpr int SQUARES_TOGETHER = 4;    // loads of a warp that are under way at once
-
 __device__ __forceinline__ void order_slab(unsigned filter, const Slab& slab, int first_written, int last_written, unsigned from,
                                            unsigned nowhere) {
 #pragma unroll
-    for (int begin = 0; begin < Squares::TURNS; begin += SQUARES_TOGETHER) {
-        unsigned matrices[SQUARES_TOGETHER][4];
+    for (int begin = 0; begin < Squares::TURNS; begin += TURNS_TOGETHER) {
+        unsigned matrices[TURNS_TOGETHER][4];
 #pragma unroll
-        for (int i = 0; i < SQUARES_TOGETHER; ++i) {
+        for (int i = 0; i < TURNS_TOGETHER; ++i) {
             if (begin + i >= Squares::TURNS) continue;
             unsigned (&four)[4] = matrices[i];
             if constexpr (TRANSPOSED)
@@ -102,7 +100,7 @@ __device__ __forceinline__ void order_slab(unsigned filter, const Slab& slab, in
                 load_matrices(four, Squares(begin + i).from(from));
         }
 #pragma unroll
-        for (int i = 0; i < SQUARES_TOGETHER; ++i) {
+        for (int i = 0; i < TURNS_TOGETHER; ++i) {
             if (begin + i >= Squares::TURNS) continue;
             const Squares own(begin + i);
             store_matrices(own.to<false>(slab, filter, first_written, last_written, nowhere), matrices[i]);

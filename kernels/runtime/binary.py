@@ -1,8 +1,9 @@
 """The kernels in a compiled image and the sizes of their parameters: read from the image itself.
 
 A cubin is an ELF file with a section `.nv.info.KERNEL` for each kernel, a list of attributes. An attribute is
-`format, code, value` in four bytes, except format 4, whose value is a length and that many bytes. Two are read: a
-parameter (0x17: index u32, ordinal u16, offset u16, then the size in bits 18-31) and the declared block size (0x05).
+`format, code, value` in four bytes, except format 4, whose value is a length and that many bytes. Read are a parameter
+(0x17: index u32, ordinal u16, offset u16, then the size in bits 18-31; of kernels with more than 4 KB of them, for
+which those bits do not suffice, 0x45: the same with the size in all 32 bits) and the declared block size (0x05).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_SIZED, _PARAMETER, _MAX_THREADS = 4, 0x17, 0x05
+_SIZED, _PARAMETER, _LONG_PARAMETER, _MAX_THREADS = 4, 0x17, 0x45, 0x05
 _INFO = ".nv.info."
 
 
@@ -54,9 +55,9 @@ def _entry(name: str, attributes: bytes) -> Entry:
     sizes: dict[int, int] = {}
     threads = 0
     for code, value in _attributes(attributes):
-        if code == _PARAMETER:
+        if code in (_PARAMETER, _LONG_PARAMETER):
             _, ordinal, _, bits = struct.unpack_from("<IHHI", value)
-            sizes[ordinal] = bits >> 18
+            sizes[ordinal] = bits >> 18 if code == _PARAMETER else bits
         elif code == _MAX_THREADS:
             x, y, z = struct.unpack_from("<III", value)
             threads = x * y * z

@@ -48,6 +48,12 @@ extern "C" __global__ void fetch(const __grid_constant__ Map map, unsigned short
                "@!done bra wait;}" ::"r"(at));
   for (int i = threadIdx.x; i < 8 * 64; i += blockDim.x) y[i] = tile[i];
 }
+struct Long { int numbers[2000]; };
+extern "C" __global__ void sum(int* y, const __grid_constant__ Long given, int last) {
+  int found = last;
+  for (int i = 0; i < 2000; ++i) found += given.numbers[i];
+  y[0] = found;
+}
 extern "C" __global__ void after(int* y) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   y[0] += 1;
@@ -106,6 +112,13 @@ def test_a_prepared_launch_computes_again() -> None:
     x += 1
     prepared.launch()
     np.testing.assert_array_equal(y.get(), np.arange(100) + 6)
+
+
+def test_a_launch_takes_more_than_4_kilobytes_of_arguments() -> None:
+    cp = cupy()
+    y = cp.zeros(1, cp.int32)
+    kernel("sum").launch(1, 1, (array(y), np.arange(2000, dtype=np.int32).tobytes(), 7))
+    assert int(y[0]) == 2000 * 1999 // 2 + 7
 
 
 def test_work_is_ordered_on_the_callers_cupy_stream() -> None:

@@ -93,6 +93,17 @@ def test_the_image_tells_the_sizes_of_every_kernels_parameters(kernels: list[lis
         assert {name: entry.parameters for name, entry in made.entries.items()} == wanted
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "compute_90"])
+@pytest.mark.parametrize("longest", [3840, 4032, 4096, 8192])
+def test_it_tells_those_of_more_than_4_kilobytes(arch: str, longest: int) -> None:
+    """They are listed otherwise then."""
+    sizes = (8, longest, 4, 64)
+    lines = ["template <int N> struct alignas(64) Bytes { unsigned char bytes[N]; };"]
+    declared = f"long long a, Bytes<{longest}> b, int c, Bytes<64> d"
+    made = compile_source("\n".join([*lines, f'extern "C" __global__ void k({declared}) {{}}']), name="k", arch=arch)
+    assert made.entries["k"].parameters == sizes
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "compute_80", "compute_90"])
 def test_the_image_tells_the_declared_block_size(arch: str) -> None:
     source = 'extern "C" __global__ void __launch_bounds__(192) a(int* y) {}\nextern "C" __global__ void b(int* y) {}'
