@@ -13,7 +13,6 @@ constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // 
 constexpr int LINES = TRANSPOSED ? GROUPS * READ * 8 : CHANNEL_GROUPS * N;   // that a block meets
 constexpr int LYING_BYTES = FETCHED ? LINES * LINE_BYTES : 0;                // the filter as it lies in memory
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
-constexpr int TURNS_TOGETHER = 4;                                            // loads of a warp that are under way as the filter is put in order
 constexpr bool CELLS = CELL_Y * CELL_X > 1;
 
 struct Work : Lines {
@@ -143,20 +142,15 @@ struct Lying {
     }
 };
 
-// What a lane names of what one copy has brought, in turn after turn of all warps: where the row of its matrix lies, and where it goes. Eight
-// outer channels of an octet of inner ones are a matrix of 8 x 8, in an input gradient to be turned; a warp moves four at a time. Where a tap
-// has whole eights of octets, whose lines all begin in the same bank, its rows are of eight octets, one each (not where it is turned). Where
-// there is no such tap, or no such channel, zeros.
-struct Named {
-    static constexpr int SQUARES = CHANNEL_GROUPS * R * DEPTH * WRITTEN, TURNS = (SQUARES + 4 * COMPUTE_WARPS - 1) / (4 * COMPUTE_WARPS);
-    static constexpr int BATCHES = (TURNS + TURNS_TOGETHER - 1) / TURNS_TOGETHER, TOGETHER = (TURNS + BATCHES - 1) / BATCHES;
-    unsigned from, to;
-
-    __device__ __forceinline__ Named() = default;
-    __device__ __forceinline__ Named(const Work& work, const Share& share, unsigned filter, const Lying& lying, int turn) {
-        constexpr bool across = !TRANSPOSED && READ % 8 == 0;
-        const int lane = threadIdx.x % WARP, first = Lying::first(work, share);
-        const int square = min((turn * COMPUTE_WARPS + int(threadIdx.x) / WARP) * 4 + lane / 8, SQUARES - 1);    // the last one more than once
+// Puts in order what one copy has brought. Eight outer channels of an octet of inner ones are a matrix of 8 x 8, in an input gradient to be
+// turned; a warp moves four at a time. Where a tap has whole eights of octets, whose lines all begin in the same bank, its rows are of
+// eight octets, one each (not where it is turned). Where there is no such tap, or no such channel, zeros.
+__device__ void order_filter(const Work& work, const Share& share, unsigned filter, const Lying& lying) {
+    constexpr int squares = CHANNEL_GROUPS * R * DEPTH * WRITTEN;
+    constexpr bool across = !TRANSPOSED && READ % 8 == 0;
+    const int lane = threadIdx.x % WARP, first = Lying::first(work, share);
+    for (int four = threadIdx.x / WARP * 4; four < squares; four += 4 * COMPUTE_WARPS) {
+        const int square = min(four + lane / 8, squares - 1);    // the last one more than once
         const int i = square % WRITTEN, of_depth = square / WRITTEN % DEPTH, row = square / WRITTEN / DEPTH;
         const int octet = across ? of_depth / 8 * 8 + (of_depth + lane) % 8 : of_depth;
         const int part = row / R, r = row % R, s = octet / READ;
@@ -165,30 +159,15 @@ struct Named {
         const int read = (own.group * READ + octet % READ) * 8, written = own.channel(i);
         const int outer = (TRANSPOSED ? read : written) - first + lane % 8, inner = TRANSPOSED ? written % WIDTH_WRITTEN : read % WIDTH_READ;
         const bool there = own.there && octet < OCTETS && tap.there;
-        from = there ? lying.octet(outer, tap, inner) : lying.zeros;
-        to = filter + filter_place(part, r, octet, 8 * i + lane % 8);
-    }
-};
-
-// Puts it in order. What is named first is known before the copy has come, and as many loads are under way at once.
-__device__ void order_filter(const Work& work, const Share& share, unsigned filter, const Lying& lying) {
-#pragma unroll 1
-    for (int begin = 0; begin < Named::TURNS; begin += Named::TOGETHER) {
-        Named named[Named::TOGETHER];
-#pragma unroll
-        for (int i = 0; i < Named::TOGETHER; ++i) named[i] = Named(work, share, filter, lying, begin + i);
-        lying.there.wait(0);
-        unsigned matrices[Named::TOGETHER][4];
-#pragma unroll
-        for (int i = 0; i < Named::TOGETHER; ++i) {
-            unsigned (&four)[4] = matrices[i];
-            if constexpr (TRANSPOSED)
-                load_transposed(four[0], four[1], four[2], four[3], named[i].from);
-            else
-                load_matrices(four, named[i].from);
-        }
-#pragma unroll
-        for (int i = 0; i < Named::TOGETHER; ++i) store_matrices(named[i].to, matrices[i]);
+        const unsigned from = there ? lying.octet(outer, tap, inner) : lying.zeros;
+        const unsigned to = filter + filter_place(part, r, octet, 8 * i + lane % 8);
+        lying.there.wait(0);    // when everything that does not depend on it is known
+        unsigned matrices[4];
+        if constexpr (TRANSPOSED)
+            load_transposed(matrices[0], matrices[1], matrices[2], matrices[3], from);
+        else
+            load_matrices(matrices, from);
+        store_matrices(to, matrices);
     }
 }
 

@@ -85,6 +85,8 @@ struct Squares {
     }
 };
 
+constexpr int TURNS_TOGETHER = 4;    // loads of a warp that are under way at once
+
 __device__ __forceinline__ void order_slab(unsigned filter, const Slab& slab, int first_written, int last_written, unsigned from,
                                            unsigned nowhere) {
 #pragma unroll
