@@ -15,12 +15,12 @@ from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from ..runtime.tensor_map import ALIGNMENT as MAP_ALIGNMENT
 from ..runtime.tensor_map import BYTES as MAP_BYTES
+from . import wide_slabs
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
 from .wide_forward_configuration import BOX_POSITIONS, WideCut, groups
 from .wide_launch import WideLaunch
-from . import wide_slabs
 from .wide_rows import octets_apart, octets_brought, row_map, swizzled
 
 NAME = "wide_forward"

@@ -79,7 +79,7 @@ class Slabs:
 
     def _fitting(self, rows: int) -> int:
         """Octets of outer channels under so many rows of taps that have room."""
-        ahead = self.unit - BOX_LINE if self.room % self.unit else 0  # of a slab that does not begin where its slot does
+        ahead = self.unit - BOX_LINE if self.room % self.unit else 0  # of a slab that begins later than its slot
         return (self.room - ahead) // (rows * self.taps[1] * 8 * 16 * octets_apart(self.inner))
 
 

@@ -187,6 +187,7 @@ def test_the_current_stream_is_used() -> None:
     x, w, bias = operands("width 8")
     steps, stream = CASES["width 8"][2], torch.cuda.Stream()
     expected = run(x, w, bias, steps)
+    run(x * 2, w, bias, steps)  # torch loads its kernels when they are asked for first, and waits for the GPU then
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(1_000_000_000)  # half a second: the host may be busy with other tests
