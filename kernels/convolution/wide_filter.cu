@@ -122,7 +122,7 @@ __device__ __forceinline__ void clear(unsigned from, int bytes) {
 // time, each from a line of its own, take the threads several times as long. The loader asks for it ahead of the rows, which would be
 // in its way.
 struct Lying {
-    unsigned lines, zeros;    // sixteen bytes of zeros
+    unsigned lines, zeros;    // sixteen bytes of zeros; of slabs, of what belongs nowhere
     Barrier there;
 
     __device__ static int first(const Work& work, const Share& share) {
@@ -208,8 +208,8 @@ __device__ void spread_filter(const Work& work, const Share& share, unsigned fil
             for (int i = 0; i < SHARES; ++i) {
                 const int mine = octet - (i == SHARES - 1 ? last_written : i * WRITTEN);
                 if (mine < 0 || mine >= WRITTEN) continue;
-                const unsigned octet_of_read = filter_place(unit * SHARES + i, row.place, column.place * READ + of_unit / 8, 8 * mine + k % 8);
-                const unsigned to = filter + octet_of_read + of_unit % 8 * 2;
+                const unsigned octet_at = filter_place(unit * SHARES + i, row.place, column.place * READ + of_unit / 8, 8 * mine + k % 8);
+                const unsigned to = filter + octet_at + of_unit % 8 * 2;
 #pragma unroll
                 for (int j = 0; j < numbers; ++j) store_number(to + 16 * j, load_number(from + 2 * j));
             }

@@ -28,8 +28,9 @@ constexpr bool TRADES = TAKEN_REGISTERS > 0;                                    
 constexpr int READY = 1;                                                         // a barrier of the block
 
 // Where an octet of a row lies, of which this is the place with positions one behind the other.
+template <bool SWIZZLES = SWIZZLED, int APART_BY = PITCH>
 __device__ __forceinline__ unsigned lying_at(unsigned place) {
-    return SWIZZLED ? place ^ (place >> 3 & unsigned(PITCH - 16)) : place;
+    return SWIZZLES ? place ^ (place >> 3 & unsigned(APART_BY - 16)) : place;
 }
 
 // From a position's place in the first parity to where the columns lie that it meets under tap s of the window.

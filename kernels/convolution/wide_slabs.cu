@@ -64,7 +64,7 @@ struct Squares {
     // Where the row of this lane's matrix lies that it names.
     __device__ __forceinline__ unsigned from(unsigned slab) const {
         const unsigned place = slab + ((tap * SLAB_OCTETS + outer) * 8 + threadIdx.x % 8) * SLAB_PITCH + inner * 16;
-        return SLAB_SWIZZLED ? place ^ (place >> 3 & unsigned(SLAB_PITCH - 16)) : place;
+        return lying_at<SLAB_SWIZZLED, SLAB_PITCH>(place);
     }
     // Where it goes; what two shares have, to the LAST one, too.
     template <bool LAST>
