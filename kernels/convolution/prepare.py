@@ -278,7 +278,7 @@ def by_warpgroups(
     from ..runtime.device import properties
 
     made, gpu = [], properties(device)
-    for parts, sweeps in wide.launches(cuts, any(flags.values())):
+    for parts, sweeps in wide.launches(cuts, any(flags.values()), launch.in_lines(source, output)):
         outputs = [part.of(output) for part in parts]
         added = [part.of(residual) for part in parts] if residual else []
         blocks, arguments = wide_forward.arguments(sweeps, gpu.sms, source, outputs, added, pointers)

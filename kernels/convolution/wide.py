@@ -87,7 +87,7 @@ def options(parts: tuple[Part, ...], gpu: Gpu, fused: bool) -> list[tuple[WideCo
     """
     if len(parts) > 1 and (at_once := wide_launch.configurations([part.sweep for part in parts], gpu, fused)):
         return at_once
-    found = [wide_candidates.configurations(part.sweep, gpu, fused) for part in parts]
+    found = [wide_candidates.configurations(part.sweep, gpu, fused, whole=len(parts) == 1) for part in parts]
     most = max(map(len, found)) if all(found) else 0
     return [tuple(cuts[min(number, len(cuts) - 1)] for cuts in found) for number in range(most)]
 
@@ -134,10 +134,14 @@ def reaches(*views: View | None) -> bool:
     )
 
 
-def launches(found: Cuts, fused: bool = False) -> list[tuple[tuple[Part, ...], WideLaunch]]:
-    """What is launched for the sweeps of a pass: all of them at once where they can be, else one after the other."""
+def launches(found: Cuts, fused: bool = False, whole: bool = True) -> list[tuple[tuple[Part, ...], WideLaunch]]:
+    """What is launched for the sweeps of a pass: all of them at once where they can be, else one after the other.
+
+    `whole`: rows of the tensors are stretches of memory. Those of the parities of an output are not.
+    """
     parts = tuple(part for part, _ in found)
-    cuts = tuple(WideCut(part.sweep, cut, fused, beside=len(found) > 1) for part, cut in found)
+    alone = len(found) == 1
+    cuts = tuple(WideCut(part.sweep, cut, fused, beside=not alone, whole=whole and alone) for part, cut in found)
     if side_by_side(cuts):
         return [(parts, WideLaunch(cuts))]
     return [((part,), WideLaunch((replace(cut, beside=False),))) for part, cut in zip(parts, cuts, strict=True)]

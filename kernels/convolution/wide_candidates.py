@@ -31,6 +31,7 @@ Cut = TypeVar("Cut", bound=Ringed)
 MOST = 24
 MOST_WARPGROUPS = 5  # of a block
 RINGS = (40 << 10, 72 << 10, 104 << 10)  # bytes asked for ahead in one multiprocessor
+FLAT_RING = 72 << 10  # the same of rows that come whole: fewer and more take longer
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ class WideFit:
 FIT = fitted(WideFit, "wide_forward")
 
 
-def configurations(sweep: Sweep, gpu: Gpu, fused: bool = False) -> list[WideConfiguration]:
-    """Legal cuts of a sweep, the analytic best guess first. Empty where the kernel cannot run."""
-    return ranked(all_cuts(sweep, gpu, fused), lambda cut: clocks(WideCut(sweep, cut), gpu))
+def configurations(sweep: Sweep, gpu: Gpu, fused: bool = False, whole: bool = True) -> list[WideConfiguration]:
+    """Legal cuts of a sweep, the analytic best guess first. Empty where the kernel cannot run.
+
+    `whole`: rows of both tensors are stretches of memory.
+    """
+    return ranked(all_cuts(sweep, gpu, fused, whole), lambda cut: clocks(WideCut(sweep, cut, whole=whole), gpu))
 
 
 def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
@@ -69,18 +73,26 @@ def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
     return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), cut.stages < 3, cut.stages, repr(cut)))
 
 
-def all_cuts(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
+def all_cuts(sweep: Sweep, gpu: Gpu, fused: bool, whole: bool = False) -> Iterator[WideConfiguration]:
     """Those that are legal and not needless."""
     for blocks in (1, 2, 3, 4):
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
                 least = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
-                row_bytes = WideCut(sweep, least).walked.size
-                for stages in dict.fromkeys(max(2, min(12, ring // blocks // row_bytes)) for ring in RINGS):
-                    cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
+                for stages in _depths(WideCut(sweep, least, fused, whole=whole), gpu):
+                    cut = replace(least, stages=stages)
                     found = WideCut(sweep, cut, fused)
                     if legal(found, gpu.shared_per_block) and not _needless(found, gpu.shared_per_block):
                         yield cut
+
+
+def _depths(least: WideCut, gpu: Gpu) -> Iterable[int]:
+    """Rows under way that are worth trying: of rows that come whole one number, the most there is room for."""
+    rings = [max(2, min(12, ring // least.blocks // least.walked.size)) for ring in (FLAT_RING, *RINGS)]
+    if not least.flat:
+        return dict.fromkeys(rings[1:])
+    deeper = (replace(least, configuration=replace(least.configuration, stages=n)) for n in range(rings[0], 1, -1))
+    return [cut.configuration.stages for cut in deeper if cut.flat and legal(cut, gpu.shared_per_block)][:1]
 
 
 def _needless(cut: WideCut, shared: int) -> bool:
@@ -184,9 +196,12 @@ def _shared(cut: WideCut) -> float:
 def _walked(cut: WideCut, fit: WideFit) -> tuple[float, float]:
     """Bytes that a row of a block brings, and lines of 128 that the copy engine makes of them.
 
-    A position of an odd number of octets takes as long as one of more bytes.
+    A position of an odd number of octets takes as long as one of more bytes, but where rows come whole.
     """
     positions = cut.walked.inside(cut.sweep.columns.inputs)
+    if cut.flat:
+        brought = 16.0 * cut.octets_met * positions
+        return brought, brought / 128
     octets = octets_brought(cut.octets_met)
     own = 16 * octets
     return positions * (own + octets % 2 * fit.odd_bytes), cut.walked.positions * ceil(own / 128)
@@ -203,6 +218,8 @@ def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
     own = 16 * (chosen.groups * cut.outputs if cut.boxed else min(cut.outputs, cut.written))
     if not cut.boxed and cut.written < cut.sweep.octets[1]:
         beside *= cut.written / (columns.cell * rows.cell) / min(cut.outputs, cut.written)
+    if cut.flat and cut.boxed:
+        return float(outputs * own), outputs * own / 128
     parts = _parts_of_sectors(own, 16 * groups(cut.sweep) * cut.outputs)
     lines = outputs * ceil(own / 128) if cut.boxed else 0
     return outputs * beside * (own + parts * fit.part_bytes), lines
@@ -212,6 +229,8 @@ def _boxes(cut: WideCut) -> int:
     """Boxes that a row of a block leaves in."""
     if not cut.boxed:
         return 0
+    if cut.flat:
+        return cut.configuration.images * cut.sweep.rows.cell
     return TILE * cut.configuration.tiles // cut.box_positions * cut.pieces
 
 

@@ -13,6 +13,7 @@ constexpr int LINE_BYTES = STORED_R * STORED_S * INNER * 2;                  // 
 constexpr int LINES = TRANSPOSED ? GROUPS * READ * 8 : CHANNEL_GROUPS * N;   // that a block meets
 constexpr int LYING_BYTES = FETCHED ? LINES * LINE_BYTES : 0;                // the filter as it lies in memory
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
+constexpr int PIECES_AHEAD = 8;                                              // of a filter, that stretches have the L2 fetch
 constexpr bool CELLS = CELL_Y * CELL_X > 1;
 
 struct Work : Lines {
@@ -129,12 +130,22 @@ struct Lying {
         return TRANSPOSED ? share.group * READ * 8 : Written(work, share, 0).channel(0);
     }
 
+    // The bytes of a block's lines.
+    __device__ static int bytes(const Weights& weights, int first) {
+        return (min(first + LINES, TRANSPOSED ? weights.channels_read : weights.channels_written) - first) * LINE_BYTES;
+    }
     // One thread asks.
     __device__ void ask(const Weights& weights, const Work& work, const Share& share) const {
-        const int begin = first(work, share), end = min(begin + LINES, TRANSPOSED ? weights.channels_read : weights.channels_written);
-        const unsigned bytes = (end - begin) * LINE_BYTES;
-        there.arrive_expecting(bytes);
-        load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), bytes, there);
+        const int begin = first(work, share), all = bytes(weights, begin);
+        there.arrive_expecting(all);
+        load_bytes(lines, weights.data + weights.place(begin, Tap(), 0), all, there);
+    }
+    // One thread has the second-level cache fetch them, however they come from there: stretches that share them, a piece each.
+    __device__ static void fetch_ahead(const Weights& weights, const Work& work, const Share& share) {
+        const int begin = first(work, share), all = bytes(weights, begin), piece = (all / PIECES_AHEAD + 127) / 128 * 128;
+        const int from = share.number % PIECES_AHEAD * piece;
+        const unsigned short* lines = weights.data + weights.place(begin, Tap(), 0) + from / 2;
+        if (from < all) prefetch_bytes(lines, min(piece, all - from));
     }
     // Of an outer channel, which is counted from the first: where eight inner ones lie.
     __device__ __forceinline__ unsigned octet(int outer, const Tap& tap, int inner) const {

@@ -18,7 +18,7 @@ from ..runtime.tensor_map import BYTES as MAP_BYTES
 from . import wide_slabs
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
-from .launch import View
+from .launch import View, lines
 from .wide_forward_configuration import BOX_POSITIONS, WideCut, groups
 from .wide_launch import WideLaunch
 from .wide_rows import octets_apart, octets_brought, row_map, swizzled
@@ -31,7 +31,7 @@ def source(launch: WideLaunch, flags: Mapping[str, Any]) -> str:
 
     `flags` say what is done with the sums: scale, bias, residual (bool), activation (name).
     """
-    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers", "wgmma")
+    headers = ("async", "divisor", "epilogue", "lines", "mma", "numeric", "registers", "wgmma")
     includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     instances = dict.fromkeys(product(cut.product_octets, cut.sweep.dtype, "plain") for cut in launch.cuts)
     sweeps = [_sweep(launch, number, flags) for number in range(len(launch.cuts))]
@@ -46,7 +46,8 @@ def _sweep(launch: WideLaunch, number: int, flags: Mapping[str, Any]) -> str:
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
-        "OCTETS_BROUGHT": octets_brought(cut.octets_met), "OCTETS_APART": octets_apart(cut.octets_met),
+        "FLAT": cut.flat, "OCTETS_BROUGHT": octets_brought(cut.octets_met),
+        "OCTETS_APART": cut.octets_met if cut.flat else octets_apart(cut.octets_met),
         "GROUPS": chosen.groups, "PARTS": chosen.parts, "APART": cut.apart, "SHARES": chosen.shares,
         "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units or 1, "MET_COLUMNS": cut.met_columns, "PACKED": cut.packed,
@@ -178,14 +179,14 @@ def _operands(
     sweep, chosen = cut.sweep, cut.configuration
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
-    maps, left = cut.walked.maps(x, sweep.columns.before)
+    maps, left = (lines(x), (sweep.columns.before, 0)) if cut.flat else cut.walked.maps(x, sweep.columns.before)
     numbers = (
         stretch, longer, sweep.rows.inputs, sweep.rows.before, *left, groups(sweep), sweep.octets[1],
         sweep.n, sweep.rows.outputs, sweep.columns.outputs, first_block,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<12i", *numbers)])
     weights = _weights(cut, pointers[0])
-    boxes = _boxes(cut, output) if cut.boxed else maps[:MAP_BYTES]  # nobody reads it
+    boxes = _boxes(cut, output) if cut.boxed else bytes(MAP_BYTES)  # nobody reads it
     return [maps, boxes, _outside(output), _outside(residual), weights, pointers[1], pointers[2], work]
 
 
@@ -200,6 +201,8 @@ def _weights(cut: WideCut, pointer: int) -> bytes:
 def _boxes(cut: WideCut, output: View) -> Any:
     """The maps of boxes of the output: one for every number of rows that a box may have, or of images side by side for
     every number of columns."""
+    if cut.flat:
+        return lines(output)
     channels = 8 * cut.configuration.groups * cut.outputs
     if not cut.packed:
         images, rows, columns = _box(cut)

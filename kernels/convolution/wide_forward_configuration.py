@@ -79,13 +79,15 @@ class WideCut(Warpgroups):
     """What follows from a sweep and a configuration, by the formulas of wide_forward.cu.
 
     `fused`: sums are scaled, or anything else is done with them, before they leave. `beside`: other sweeps of the same
-    launch have code of their own beside this one's.
+    launch have code of their own beside this one's. `whole`: rows of both tensors are stretches of memory, all
+    channels of their columns side by side.
     """
 
     sweep: Sweep
     configuration: WideConfiguration
     fused: bool = False
     beside: bool = False
+    whole: bool = False
 
     @cached_property
     def written(self) -> int:
@@ -123,6 +125,25 @@ class WideCut(Warpgroups):
     def octets_met(self) -> int:
         """Octets of a position that a block reads."""
         return self.configuration.groups * self.sweep.octets[0]
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether rows come and leave whole, each image's by one copy, as they lie in memory.
+
+        A block has all channels of all columns then, of which strides leave none out. Positions lie as many octets
+        apart as they have, an odd number: of an even one boxes are as fast, and need no cut with all channels. Nor
+        where the filter takes the ring first, since what lies beside a row is zero from the beginning, nor of images
+        side by side, for which it was slower.
+        """
+        columns = self.sweep.columns
+        return (
+            self.whole
+            and not self.packed
+            and self.channel_blocks == self.column_tiles == columns.stride == 1
+            and columns.before >= 0
+            and self.octets_met % 2 == 1
+            and self.slabs is None
+        )
 
     @cached_property
     def depth(self) -> int:

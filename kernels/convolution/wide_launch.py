@@ -85,21 +85,28 @@ def _dealt(cuts: tuple[WideCut, ...], sms: int) -> tuple[tuple[int, float], ...]
     if len(cuts) == 1:
         return (cuts[0].stretches(sms),)
     most = [1] * len(cuts)
+    dealt = [cut.stretches_of(1) for cut in cuts]
+    taken = [_clocks(cut, rows, 1, gpu) for cut, (_, rows) in zip(cuts, dealt, strict=True)]
     left = slots - sum(cut.channel_blocks for cut in cuts)
     while True:
-        dealt = tuple(cut.stretches_of(count) for cut, count in zip(cuts, most, strict=True))
-        taken = [_clocks(cut, rows, 1, gpu) for cut, (_, rows) in zip(cuts, dealt, strict=True)]
         slowest = taken.index(max(taken))
-        left -= cuts[slowest].channel_blocks
-        if left < 0 or most[slowest] >= cuts[slowest].line:
-            return dealt
+        cut = cuts[slowest]
+        left -= cut.channel_blocks
+        if left < 0 or most[slowest] >= cut.line:
+            return tuple(dealt)
         most[slowest] += 1
+        if (found := cut.stretches_of(most[slowest])) != dealt[slowest]:
+            dealt[slowest], taken[slowest] = found, _clocks(cut, found[1], 1, gpu)
 
 
 def _clocks(cut: WideCut, rows: float, waves: int, gpu: Gpu) -> float:
     """Estimated clocks of a sweep's stretches, beside others that want less of memory."""
-    faster = replace(gpu, copy_bytes_per_s=MORE_MEMORY * gpu.copy_bytes_per_s)
-    return stretch_clocks(cut, rows, cut.blocks, waves * cut.blocks, waves, faster)
+    return stretch_clocks(cut, rows, cut.blocks, waves * cut.blocks, waves, _with_more_memory(gpu))
+
+
+@lru_cache(maxsize=64)
+def _with_more_memory(gpu: Gpu) -> Gpu:
+    return replace(gpu, copy_bytes_per_s=MORE_MEMORY * gpu.copy_bytes_per_s)
 
 
 def configurations(sweeps: Sequence[Sweep], gpu: Gpu, fused: bool = False) -> list[tuple[WideConfiguration, ...]]:

@@ -14,7 +14,7 @@ constexpr int OCTETS = S * READ;                                                
 constexpr int PITCH = 16 * OCTETS_APART;                                         // bytes from one position to the next
 // Of an even number of octets, in the copy engine's swizzle of that width; of more than there is one for, four positions meet half of the
 // banks, so that the second four of eight load the other one of two octets: CROSSED.
-constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
+constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8 && !FLAT, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
 // With strides, the columns that a tap meets lie side by side, too: those of each parity that any tap meets in a box of their own.
 constexpr int PARITIES = DILATION_X % STRIDE_X == 0 ? 1 : S < STRIDE_X ? S : STRIDE_X;
 constexpr int COLUMNS = MET_COLUMNS + (S - 1) * DILATION_X / STRIDE_X;               // of a parity of a row of an image that is walked
@@ -92,24 +92,45 @@ struct Run {
     __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
 };
 
-// The maps of boxes of the walked tensor.
+// The walked tensor: the maps of its boxes or, FLAT, its rows, which are copied whole: a block has all channels of all columns then, and
+// none are left out by strides.
 struct Walked {
-    TensorMap maps[PARITIES];
+    RowsOf<FLAT>::type maps[PARITIES];
 };
+static_assert(!FLAT || PARITIES == 1);
+
+constexpr int IMAGE_PITCH = COLUMNS * PITCH;    // of a row; FLAT, what lies beside its columns is zero, and nothing is written there again
+
+// Sets the surroundings of rows of all images to zero in all slots: each of so many warps has some of them.
+__device__ __forceinline__ void clear_beside(const RowsOf<true>::type& rows, const Lines& lines, int slots, unsigned ring, int warps) {
+    const Placed placed(rows, lines.left[0] * PITCH, IMAGE_PITCH);
+    for (int image = threadIdx.x / WARP; image < slots * IMAGES; image += warps)
+        placed.zero_around(ring + image / IMAGES * ROW_PITCH + image % IMAGES * IMAGE_PITCH, IMAGE_PITCH, threadIdx.x % WARP);
+}
+__device__ __forceinline__ void clear_beside(const TensorMap&, const Lines&, int, unsigned, int) {}
+
+// The copies of row t of a run.
+__device__ __forceinline__ void load_row(const TensorMap (&maps)[PARITIES], const Lines& lines, const Run& run, int t, int channel,
+                                         unsigned to, Barrier full) {
+    full.arrive_expecting(ROW_BYTES);
+#pragma unroll
+    for (int parity = 0; parity < PARITIES; ++parity)
+        load_box(to + parity * PARITY_PITCH, maps[parity], channel, run.column - lines.left[parity], run.first + t, run.image, full);
+}
+__device__ __forceinline__ void load_row(const RowsOf<true>::type (&rows)[PARITIES], const Lines& lines, const Run& run, int t, int,
+                                         unsigned to, Barrier full) {
+    const Placed placed(rows[0], lines.left[0] * PITCH, IMAGE_PITCH);
+    const int images = rows[0].count(run.image, IMAGES);
+    full.arrive_expecting(images * placed.bytes);
+    load_lines(to, rows[0], placed, images, IMAGE_PITCH, run.image, run.first + t, full);
+}
 
 // Asks for walked row t of a run: a whole warp runs this and elects a lane to issue.
 template <int SLOTS>
 __device__ __forceinline__ void ask_for_row(const Walked& walked, const Lines& lines, const Run& run, int t, int channel,
                                             const Slots<SLOTS>& slots, Ring<SLOTS>& ring, unsigned rows) {
     slots.empty(ring.slot).wait(ring.parity ^ 1u);
-    if (elected()) {
-        const Barrier full = slots.full(ring.slot);
-        full.arrive_expecting(ROW_BYTES);
-#pragma unroll
-        for (int parity = 0; parity < PARITIES; ++parity)
-            load_box(rows + ring.slot * ROW_PITCH + parity * PARITY_PITCH, walked.maps[parity], channel,
-                     run.column - lines.left[parity], run.first + t, run.image, full);
-    }
+    if (elected()) load_row(walked.maps, lines, run, t, channel, rows + ring.slot * ROW_PITCH, slots.full(ring.slot));
     __syncwarp();
     ring.advance();
 }

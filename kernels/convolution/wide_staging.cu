@@ -16,7 +16,7 @@ constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 // reads boxes from whole lines of 128 bytes on.
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 constexpr int LEAST_COLUMNS = greatest_divisor(BOX_POSITIONS, MET_COLUMNS), MOST_COLUMNS = MET_COLUMNS < BOX_POSITIONS ? MET_COLUMNS : BOX_POSITIONS;
-constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : LEAVING;
+constexpr int MAPS = FLAT && BOXED ? 1 : PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : LEAVING;
 constexpr int PIECES = PACKED > 0 && BOXED ? (MET_COLUMNS - LEAST_COLUMNS + BOX_POSITIONS - 1) / MET_COLUMNS + 1 : 1;
 constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
 constexpr int STAGED_ROWS = HANDED ? SHARES * BOX_ROWS : BOXED ? BOX_ROWS : 1;
@@ -70,23 +70,33 @@ struct Places {
 // Maps of the output for what leaves at once: for each number of rows; PACKED, of an image's part of a row, for each number of columns
 // that there may be.
 struct Boxes {
-    TensorMap maps[MAPS];
+    RowsOf<FLAT && BOXED>::type maps[MAPS];
 };
 
 // From a column of an image on, so many rows, which are staged one behind the other, all images of each side by side.
-__device__ __forceinline__ void store_positions(const Boxes& boxes, const Work& work, int image, int column, int channel, int row, int rows,
-                                                unsigned from) {
+__device__ __forceinline__ void store_positions(const TensorMap (&maps)[MAPS], const Work& work, int image, int column, int channel, int row,
+                                                int rows, unsigned from) {
     if constexpr (LEAVING > 1) {
-        store_box(boxes.maps[rows - 1], channel, column, image, row, from);
+        store_box(maps[rows - 1], channel, column, image, row, from);
     } else if constexpr (PACKED == 0) {
-        store_box(boxes.maps[0], channel, column * CELL_X, row, image, from);
+        store_box(maps[0], channel, column * CELL_X, row, image, from);
     } else {
         for (int left = BOX_POSITIONS; left > 0 && image < work.images; ++image) {
             const int columns = min(MET_COLUMNS - column, left);
-            store_box(boxes.maps[MAPS == 1 ? 0 : columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
+            store_box(maps[MAPS == 1 ? 0 : columns / LEAST_COLUMNS - 1], channel, column, row, image, from);
             from += whole_lines(columns * STAGED_PITCH), left -= columns, column = 0;
         }
     }
+}
+// The same of whole rows, of which each image's part is one stretch of memory.
+__device__ __forceinline__ void store_positions(const RowsOf<true>::type (&lines)[MAPS], const Work& work, int image, int column, int, int row,
+                                                int, unsigned from) {
+    static_assert(!FLAT || (LEAVING == 1 && PACKED == 0));
+    constexpr int images = BOX_POSITIONS / BOX_COLUMNS, pitch = BOX_COLUMNS * STAGED_PITCH;
+    const int bytes = min(BOX_COLUMNS * CELL_X, work.columns_out - column * CELL_X) * BOX_PITCH, there = lines[0].count(image, images);
+    for (int y = 0; y < STAGED_ROWS && row + y < work.rows_out; ++y)
+        for (int i = 0; i < there; ++i)
+            store_bytes(lines[0].at(image + i, row + y) + column * CELL_X * BOX_PITCH, from + (i * STAGED_ROWS + y) * pitch, bytes);
 }
 
 // A whole warp runs this and elects a lane: stores the rows that warps have staged, so that none of them waits for another.
@@ -103,7 +113,7 @@ __device__ void store_rows(const Boxes& boxes, const Work& work, const Places& p
                 const int row = p * CELL_Y + own.cell_row(0);
                 const unsigned from = staged + ring.slot * STAGED_BYTES;
                 const int column = PACKED > 0 ? run.offset : run.column;
-                if (row < work.rows_out) store_positions(boxes, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, 1, from);
+                if (row < work.rows_out) store_positions(boxes.maps, work, run.image, column, own.group * OUTPUT_OCTETS * 8, row, 1, from);
                 commit_stores();
                 wait_stores_read<0>();
                 places.read(ring.slot).arrive();

@@ -425,7 +425,7 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if (warp > COMPUTE_WARPS) return;
     }
     if (elected()) {
-        for (const TensorMap& map : x.maps) prefetch(map);
+        for (const auto& map : x.maps) prefetch(map);
         prefetch(dy);
         barriers.x.prepare(COMPUTE_WARPS);
         barriers.dy.prepare(COMPUTE_WARPS);

@@ -278,6 +278,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     numbers: dict[str, int | bool] = {
         "READ": cut.read, "GROUP_READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width,
         "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
+        "FLAT": False,
         "OCTETS_BROUGHT": octets_brought(cut.octets_met), "OCTETS_APART": octets_apart(cut.octets_met),
         "BROUGHT_CHANNELS": cut.channels_brought,
         "IMAGES": chosen.images, "MET_COLUMNS": chosen.columns, "PACKED": 0, "GATHERED": cut.gathered,
@@ -290,7 +291,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: boo
     }  # fmt: skip
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())
     declared = declarations(Specification("spec", (), parameters=parameters))
-    headers = ("async", "divisor", "mma", "numeric", "registers", "wgmma")
+    headers = ("async", "divisor", "lines", "mma", "numeric", "registers", "wgmma")
     includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     left = "float" if chosen.apart or partial else "unsigned short"
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; using Left = {left}; }}"

@@ -124,6 +124,11 @@ __device__ __forceinline__ void store_bytes(void* to, unsigned from, unsigned by
                  : "memory");
 }
 
+// Has the second-level cache fetch `bytes`, which it may do while the kernel ahead still writes them: that is where they meet.
+__device__ __forceinline__ void prefetch_bytes(const void* from, unsigned bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+
 // What the second-level cache is told of the lines that a copy touches.
 enum class Hint { none, evict_first, evict_last };
 

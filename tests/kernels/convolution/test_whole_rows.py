@@ -6,11 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from tapestry.kernels.convolution import choices, configuration, weight_gradient_configuration
+from tapestry.kernels.convolution import (
+    choices,
+    configuration,
+    weight_gradient_configuration,
+    wide,
+    wide_candidates,
+    wide_forward,
+    wide_sweep,
+)
 from tapestry.kernels.convolution.candidates import FLAT_SHARE
 from tapestry.kernels.convolution.launch import View, in_lines
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, Pass, recipes, walk
+from tapestry.kernels.convolution.wide_forward_configuration import WideCut
 from tapestry.kernels.cost import model
 from tapestry.kernels.cost.contenders import contenders
 from tapestry.kernels.cost.gpu import tuned_gpu
@@ -93,3 +102,53 @@ def test_a_block_has_all_channels_and_columns() -> None:
     assert weight_gradient_configuration.legal(weight_gradient_configuration.Cut(MANY, two), shared)
     odd = weight_gradient_configuration.Cut(replace(MANY, n=127), two)
     assert not weight_gradient_configuration.legal(odd, shared)
+
+
+GROUPS = ConvolutionProblem(128, 28, 28, 120, 5, 3, 3, padding=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("what", ["forward", "input_gradient"])
+@pytest.mark.parametrize(
+    ("problem", "whole"),
+    [
+        (GROUPS, True),
+        (replace(GROUPS, h=112, w=112, n=64, c=24, groups=1), True),
+        (replace(GROUPS, h=112, w=112, n=64, c=24, groups=8), True),
+        (replace(GROUPS, h=56, w=56, c=48, groups=2), False),  # an even number of octets
+        (replace(GROUPS, c=336, groups=14), False),  # more than a block has
+        (replace(GROUPS, padding=(1, 1, 3, 3)), False),  # an input gradient's windows begin within dy
+    ],
+)
+def test_rows_of_wide_groups_come_whole_where_a_block_has_them(
+    problem: ConvolutionProblem, what: wide.Walked, whole: bool
+) -> None:
+    """As the kernels that are compiled ahead are, of dense tensors; of others the same cut has boxes."""
+    if what == "forward" and problem.padding[2] > problem.s - 1:
+        pytest.skip("only windows of an input gradient begin within it")
+    found = wide.cuts(problem, what, tuned_gpu())
+    ((_, launch),) = wide.launches(found)
+    assert launch.cuts[0].flat == whole
+    assert ("FLAT = true" in wide_forward.source(launch, {})) == whole
+    ((_, boxed),) = wide.launches(found, whole=False)
+    assert not boxed.cuts[0].flat
+    assert boxed.cuts[0].configuration == launch.cuts[0].configuration
+    assert boxed.shared == launch.shared
+
+
+def test_sweeps_of_parities_have_boxes() -> None:
+    """Their outputs are every second column."""
+    problem = replace(GROUPS, stride=(2, 2))
+    parts = wide_sweep.ways(problem, "input_gradient")[1]
+    cuts = wide.options(parts, tuned_gpu(), False)[0]
+    launches = wide.launches(tuple(zip(parts, cuts, strict=True)))
+    assert not any(cut.flat for _, launch in launches for cut in launch.cuts)
+
+
+def test_of_rows_that_come_whole_one_depth_is_tried() -> None:
+    """The most that there is room for, since with more under way than that they take longer."""
+    ((part,),) = wide_sweep.ways(GROUPS, "forward")
+    cuts = list(wide_candidates.all_cuts(part.sweep, tuned_gpu(), False, whole=True))
+    flat = [cut for cut in cuts if WideCut(part.sweep, cut, whole=True).flat]
+    assert flat
+    assert len(flat) == len({replace(cut, stages=0) for cut in flat})
+    assert len(cuts) > len({replace(cut, stages=0) for cut in cuts})

@@ -48,6 +48,7 @@ class Kind(emulated.Kind[Cut]):
     others: tuple[Cut, ...] = ()  # cuts of the sweeps after the first one, where they are not alike
     tight: bool = False  # no room for the filter beside the rest
     columns: int = 0  # outputs of a row, where images lie side by side
+    whole: bool = False  # rows are copied whole, of as many groups as a block has
 
 
 def cut(groups: int = 1, parts: int = 1, shares: int = 1, tiles: int = 1, images: int = 1, stages: int = 2) -> Cut:
@@ -166,6 +167,19 @@ KINDS = [
     Kind(cut(2, parts=2, images=8), 5, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16", tight=True),
     Kind(cut(parts=4, images=8), 3, 3, width=64, stride=(2, 2), what="input_gradient", tight=True),
     Kind(cut(images=8), 3, 3, width=40, stride=(2, 2), what="input_gradient", way=1, tight=True),
+    # Rows that are copied whole: stored by a warp of its own and by those that have them, one or two at a time, of two
+    # images and of one, of cells and a row of them; or by lanes.
+    Kind(cut(3, images=4), 3, 3, width=24, whole=True),
+    Kind(cut(images=4), 3, 3, width=40, dtype="bf16", fused=True, whole=True),
+    Kind(cut(images=8, tiles=2), 3, 2, width=24, what="input_gradient", whole=True),
+    Kind(cut(3, images=8), 3, 2, width=24, dilation=(2, 1), fused=True, added=False, whole=True),
+    Kind(cut(3, images=4), 3, 3, width=3, whole=True),
+    Kind(cut(shares=2, images=4), 2, 2, width=40, dtype="bf16", whole=True),
+    Kind(cut(images=2, tiles=2), 3, 3, width=24, width_out=40, whole=True),
+    Kind(cut(images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16", whole=True),
+    Kind(cut(3, images=8), 3, 2, width=8, stride=(2, 1), what="input_gradient", fused=True, whole=True),
+    Kind(cut(shares=2, images=8), 4, 3, width=24, stride=(2, 2), what="input_gradient", whole=True),
+    Kind(cut(images=4), 3, 3, width=24, stride=(2, 1), fused=True, whole=True),
 ]
 
 
@@ -230,7 +244,7 @@ def of_no_extents(cut: WideCut) -> WideCut:
     sweep, units = cut.sweep, cut.configuration.units
     rows = replace(sweep.rows, inputs=1, outputs=1, before=0)
     columns = replace(sweep.columns, inputs=1, outputs=1 if units else sweep.columns.outputs, before=0)
-    return replace(cut, sweep=replace(sweep, n=1, groups=1, rows=rows, columns=columns))
+    return replace(cut, sweep=replace(sweep, n=1, groups=1, rows=rows, columns=columns), whole=cut.flat)
 
 
 def run(
@@ -261,6 +275,12 @@ def side_by_side(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
     return kind.problem(draw(st.integers(1, most)), h, w, channels, tuple(sides))
 
 
+def of_one_block(kind: Kind, problem: ConvolutionProblem) -> ConvolutionProblem:
+    """The same with as many channels as a block has."""
+    sides, channels = problem.padding, kind.octets() * kind.cut.groups
+    return kind.problem(problem.n, problem.h, problem.w, channels, sides)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.what} {kind.r}x{kind.s} width {kind.width}")
 @settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), sms=st.integers(1, 3), seed=st.integers(0, 999), shift=st.sampled_from((0, 0, 2)))
@@ -269,6 +289,8 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     problem = data.draw(emulated.wide_problems(kind, 8 * kind.cut.units if kind.cut.images > 1 else 0))
     if kind.columns:
         problem = data.draw(side_by_side(kind))
+    if kind.whole:
+        problem = of_one_block(kind, problem)
     random = np.random.default_rng(seed)
     back = kind.what == "input_gradient"
     given_shape, shape = problem.input_shape, problem.output_shape
@@ -282,13 +304,16 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     if kind.fused:
         wanted = activated(wanted * scale + bias + kind.added * added.astype(np.float64), "relu")
         flags["activation"] = "relu"
-    room = np.full((shape[0], shape[1] + 2, shape[2] + 2, shape[3]), np.nan, DTYPES[kind.dtype])
-    out = room[:, 1:-1, 1:-1]
+    beside = 0 if kind.whole else 1
+    room = np.full((shape[0], shape[1] + 2, shape[2] + 2 * beside, shape[3]), np.nan, DTYPES[kind.dtype])
+    out = room[:, 1:-1, beside : beside + shape[2]]
     pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
     found = tuple(zip_longest(ways(problem, kind.what)[kind.way], (kind.cut, *kind.others), fillvalue=kind.cut))
     if any(cut.images > 1 and WideCut(part.sweep, cut).column_tiles > 1 for part, cut in found):
         return
-    for parts, launch in wide.launches(found, kind.fused):
+    for parts, launch in wide.launches(found, kind.fused, kind.whole):
+        # Not where columns are left out, which an input gradient has of padding that is as long as the filter.
+        assert launch.cuts[0].flat == (kind.whole and launch.cuts[0].sweep.columns.before >= 0)
         residuals = [part.of(dense_view(added, kind.dtype)) for part in parts] if flags["residual"] else []
         targets = [part.of(strided_view(out, kind.dtype)) for part in parts]
         run(launch, kind.tight, dense_view(x, kind.dtype), targets, residuals, pointers, sms, seed, **flags)

@@ -45,6 +45,7 @@ struct Barrier {
 
 inline void fence_barrier_init() {}
 inline void prefetch(const TensorMap&) {}
+inline void prefetch_bytes(const void*, unsigned) {}
 inline bool elected() { return emulated::lane() % emulated::lanes_a_warp == 0; }
 inline void meet(int id, int threads) { emulated::arrive(id, threads, true); }
 inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
