@@ -82,7 +82,7 @@ struct Worker {
         staged = shared + STAGED_BASE + (HANDED ? 0 : BOXED ? 2 * (GROUPS > 1 ? tile : warp) : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
-        if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + unit % UNITS * 8 + lane % 8);
+        if constexpr (PACKED == 0) read_from(unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STEP_X);
     }
 
     // This lane's matrix rows begin at a column of a row of the ring.

@@ -130,7 +130,7 @@ class WideCut(Warpgroups):
     def flat(self) -> bool:
         """Whether rows come and leave whole, each image's by one copy, as they lie in memory.
 
-        A block has all channels of all columns then, of which strides leave none out. Positions lie as many octets
+        A block has all channels of all columns then, of which strides skip none. Positions lie as many octets
         apart as they have, an odd number: of an even one boxes are as fast, and need no cut with all channels. Nor
         where the filter takes the ring first, since what lies beside a row is zero from the beginning, nor of images
         side by side, for which it was slower.
@@ -139,7 +139,8 @@ class WideCut(Warpgroups):
         return (
             self.whole
             and not self.packed
-            and self.channel_blocks == self.column_tiles == columns.stride == 1
+            and self.channel_blocks == self.column_tiles == 1
+            and columns.stride == self.walked.parities
             and columns.before >= 0
             and self.octets_met % 2 == 1
             and self.slabs is None

@@ -15,9 +15,11 @@ constexpr int PITCH = 16 * OCTETS_APART;                                        
 // Of an even number of octets, in the copy engine's swizzle of that width; of more than there is one for, four positions meet half of the
 // banks, so that the second four of eight load the other one of two octets: CROSSED.
 constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8 && !FLAT, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
-// With strides, the columns that a tap meets lie side by side, too: those of each parity that any tap meets in a box of their own.
-constexpr int PARITIES = DILATION_X % STRIDE_X == 0 ? 1 : S < STRIDE_X ? S : STRIDE_X;
-constexpr int COLUMNS = MET_COLUMNS + (S - 1) * DILATION_X / STRIDE_X;               // of a parity of a row of an image that is walked
+// With strides, the columns that a tap meets lie side by side, too: those of each parity that any tap meets in a box of their own. Rows
+// that come whole have all columns one behind the other.
+constexpr int PARITIES = FLAT || DILATION_X % STRIDE_X == 0 ? 1 : S < STRIDE_X ? S : STRIDE_X, STEP_X = FLAT ? STRIDE_X : 1;
+constexpr int COLUMNS = FLAT ? (MET_COLUMNS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1
+                             : MET_COLUMNS + (S - 1) * DILATION_X / STRIDE_X;    // of a parity of a row of an image that is walked
 constexpr int ROW_BYTES = PARITIES * IMAGES * COLUMNS * 16 * OCTETS_BROUGHT;     // that its boxes bring
 constexpr int ROW_UNIT = SWIZZLED ? 1024 : 128, PARITY_PITCH = (IMAGES * COLUMNS * PITCH + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
 constexpr int ROW_PITCH = PARITIES * PARITY_PITCH;
@@ -35,6 +37,7 @@ __device__ __forceinline__ unsigned lying_at(unsigned place) {
 
 // From a position's place in the first parity to where the columns lie that it meets under tap s of the window.
 __device__ __forceinline__ constexpr int tap_place(int s) {
+    if (FLAT) return s * DILATION_X * PITCH;
     return s * DILATION_X % STRIDE_X * (PARITIES > 1 ? PARITY_PITCH : 0) + s * DILATION_X / STRIDE_X * PITCH;
 }
 
@@ -92,12 +95,10 @@ struct Run {
     __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
 };
 
-// The walked tensor: the maps of its boxes or, FLAT, its rows, which are copied whole: a block has all channels of all columns then, and
-// none are left out by strides.
+// The walked tensor: the maps of its boxes or, FLAT, its rows, which are copied whole: a block has all channels of all columns then.
 struct Walked {
     RowsOf<FLAT>::type maps[PARITIES];
 };
-static_assert(!FLAT || PARITIES == 1);
 
 constexpr int IMAGE_PITCH = COLUMNS * PITCH;    // of a row; FLAT, what lies beside its columns is zero, and nothing is written there again
 

@@ -180,6 +180,8 @@ KINDS = [
     Kind(cut(3, images=8), 3, 2, width=8, stride=(2, 1), what="input_gradient", fused=True, whole=True),
     Kind(cut(shares=2, images=8), 4, 3, width=24, stride=(2, 2), what="input_gradient", whole=True),
     Kind(cut(images=4), 3, 3, width=24, stride=(2, 1), fused=True, whole=True),
+    Kind(cut(3, images=4), 3, 3, width=24, stride=(2, 2), whole=True),
+    Kind(cut(images=8, tiles=2), 2, 4, width=40, stride=(1, 2), dtype="bf16", whole=True),
 ]
 
 
