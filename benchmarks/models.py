@@ -23,6 +23,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,7 @@ MODES = {  # what is measured, and what of the results says that it was
     "compile-inference": "fused_compile_ms",
 }  # fmt: skip
 COMPILE = "compile"  # training of compiled models, each in processes of its own
+KEEPING = threading.Lock()  # models that are timed by turns note what they have side by side
 LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
 
 
@@ -315,15 +317,18 @@ def without(mode: str, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def keep(found: dict[str, Any], name: str, case: dict[str, Any], results: Path) -> None:
-    """Write what is known of a model, beside what an earlier run found of it."""
-    before = {
-        what: value
-        for what, value in found["models"].get(name, {}).items()
-        if what != "left_out" and not what.endswith("failed")
-    }
-    found["models"][name] = before | case
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    """Write what is known of a model, beside what an earlier run found of it: whole or not at all, one at a time."""
+    with KEEPING:
+        before = {
+            what: value
+            for what, value in found["models"].get(name, {}).items()
+            if what != "left_out" and not what.endswith("failed")
+        }
+        found["models"][name] = before | case
+        results.parent.mkdir(parents=True, exist_ok=True)
+        part = results.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        part.replace(results)
 
 
 def one_by_one(wanted: dict[str, list[str]], given: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
@@ -233,3 +234,19 @@ def test_what_is_not_compiled_in_time_is_not_timed_and_what_is_found_is_kept(
     compiling.measure(names, 8.0, 3, lambda name, case: found.update({name: case}), profiles)
     times = {"training_compile_ms": {"cudnn": 2.0, "ours": 1.0}, "compile_s": {"cudnn": 1.0, "ours": 1.0}}
     assert found == {"quick": times, "hanging": times, "slow": {"compile_s": {"cudnn": 1.0}}}
+
+
+def test_models_that_are_noted_at_once_leave_a_whole_file(models: ModuleType, tmp_path: Path) -> None:
+    """Of whatever length each of them is."""
+    results = tmp_path / "r.json"
+    found: dict[str, Any] = {"models": {}}
+
+    def note(number: int) -> None:
+        for turn in range(40):
+            models.keep(found, f"model {number}", {"ms": [1.0] * (turn * 37 * (number + 1) % 500)}, results)
+            json.loads(results.read_text(encoding="utf-8"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(note, range(4)))
+    kept = json.loads(results.read_text(encoding="utf-8"))["models"]
+    assert sorted(kept) == [f"model {number}" for number in range(4)]
