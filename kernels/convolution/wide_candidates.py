@@ -82,8 +82,9 @@ def all_cuts(sweep: Sweep, gpu: Gpu, fused: bool, whole: bool = False) -> Iterat
                 for stages in _depths(WideCut(sweep, least, fused, whole=whole), gpu):
                     cut = replace(least, stages=stages)
                     found = WideCut(sweep, cut, fused)
-                    if legal(found, gpu.shared_per_block) and not _needless(found, gpu.shared_per_block):
-                        yield cut
+                    if not legal(found, gpu.shared_per_block) or _needless(found, gpu.shared_per_block):
+                        break  # nor is any with more rows under way
+                    yield cut
 
 
 def _depths(least: WideCut, gpu: Gpu) -> Iterable[int]:
@@ -145,7 +146,16 @@ def stretch_clocks(
 ) -> float:
     """Estimated clocks of a multiprocessor, from where it starts, for `waves` stretches of so many rows one behind the
     other, `resident` of them side by side, and `filters` filters."""
-    brought = filters * cut.filter_bytes / _filter_bytes_per_clock(cut, fit)
+    return filters * filter_clocks(cut, fit) + waves * rows * row_clocks(cut, resident, gpu, fit)
+
+
+def filter_clocks(cut: WideCut, fit: WideFit = FIT) -> float:
+    """Estimated clocks until a block has its filter."""
+    return cut.filter_bytes / _filter_bytes_per_clock(cut, fit)
+
+
+def row_clocks(cut: WideCut, resident: float, gpu: Gpu, fit: WideFit = FIT) -> float:
+    """Estimated clocks of a row of as many blocks as are `resident` on a multiprocessor."""
     leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
     (_, lines_in), (_, lines_out) = _walked(cut, fit), _left(cut, fit)
     memory = _memory_clocks(cut, gpu, fit)
@@ -156,7 +166,7 @@ def stretch_clocks(
     chain = fit.row_clocks + leaves * leave + fit.chained * _tensor(cut, fit)
     bounds = (memory * resident, copies * resident, inside * resident, chain)
     step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
-    return brought + waves * rows * step
+    return step
 
 
 def memory_clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:

@@ -14,7 +14,7 @@ from heapq import nsmallest
 from itertools import islice, product
 
 from ..cost.gpu import Gpu, tuned_gpu
-from .wide_candidates import FIT, MOST, all_cuts, clocks, memory_clocks, stretch_clocks
+from .wide_candidates import FIT, MOST, all_cuts, clocks, filter_clocks, memory_clocks, row_clocks
 from .wide_forward_configuration import WideConfiguration, WideCut, legal
 from .wide_sweep import Sweep
 from .wide_threads import WARPS_A_GROUP
@@ -86,7 +86,8 @@ def _dealt(cuts: tuple[WideCut, ...], sms: int) -> tuple[tuple[int, float], ...]
         return (cuts[0].stretches(sms),)
     most = [1] * len(cuts)
     dealt = [cut.stretches_of(1) for cut in cuts]
-    taken = [_clocks(cut, rows, 1, gpu) for cut, (_, rows) in zip(cuts, dealt, strict=True)]
+    paces = [_pace(cut, gpu) for cut in cuts]
+    taken = [start + rows * row for (start, row), (_, rows) in zip(paces, dealt, strict=True)]
     left = slots - sum(cut.channel_blocks for cut in cuts)
     while True:
         slowest = taken.index(max(taken))
@@ -95,13 +96,20 @@ def _dealt(cuts: tuple[WideCut, ...], sms: int) -> tuple[tuple[int, float], ...]
         if left < 0 or most[slowest] >= cut.line:
             return tuple(dealt)
         most[slowest] += 1
-        if (found := cut.stretches_of(most[slowest])) != dealt[slowest]:
-            dealt[slowest], taken[slowest] = found, _clocks(cut, found[1], 1, gpu)
+        start, row = paces[slowest]
+        dealt[slowest] = cut.stretches_of(most[slowest])
+        taken[slowest] = start + dealt[slowest][1] * row
 
 
 def _clocks(cut: WideCut, rows: float, waves: int, gpu: Gpu) -> float:
     """Estimated clocks of a sweep's stretches, beside others that want less of memory."""
-    return stretch_clocks(cut, rows, cut.blocks, waves * cut.blocks, waves, _with_more_memory(gpu))
+    start, row = _pace(cut, gpu)
+    return waves * (start + rows * row)
+
+
+def _pace(cut: WideCut, gpu: Gpu) -> tuple[float, float]:
+    """Estimated clocks until the blocks of a multiprocessor have their filters, and of a row of theirs."""
+    return cut.blocks * filter_clocks(cut), row_clocks(cut, cut.blocks, _with_more_memory(gpu))
 
 
 @lru_cache(maxsize=64)
