@@ -111,22 +111,30 @@ def _called(model: Any, example: Any) -> list[Called]:
 
 
 def _layers(model: Any, example: Any, called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
-    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
+    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training.
+
+    Those that take longest to be compiled come first, so that others are chosen and compiled meanwhile.
+    """
     from .torch_calls import left_on
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
     from .torch_norms import kinds, lowered
     from .torch_response_norms import response_kinds
 
-    for problem, biased, wide in called:
-        for what in passes:
-            if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
-                yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
+    calls = [(what, *call) for call in called for what in passes]
+    for what, problem, biased, wide in sorted(calls, key=lambda call: not _is_long(*call[:2])):
+        if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
+            yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
+
+
+def _is_long(what: Pass, problem: ConvolutionProblem) -> bool:
+    """Whether a pass may be several sweeps in one kernel."""
+    return what == "input_gradient" and problem.stride != (1, 1)
 
 
 def _rounded(called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
