@@ -173,7 +173,8 @@ class ProgramFunction:
                 raise UsageError(what, where=self.place)
             if value is not None:
                 bound[name] = value
-        missing = [n for n in needed if n not in bound] + [n for n in self.settings if n not in {*settings, *bound}]
+        unset = (name for name in self.settings if name not in {*settings, *bound})
+        missing = list(dict.fromkeys([*(name for name in needed if name not in bound), *unset]))
         if missing:
             given = ", ".join(f"{k}={spoken(v)}" for k, v in values.items()) or "nothing"
             sides = {"needs": ", ".join(missing), "given": given}

@@ -92,6 +92,18 @@ def test_wrong_values_are_refused(bind: Callable[[], object], said: list[str]) -
         assert words in str(caught.value)
 
 
+def test_an_extent_that_is_a_setting_too_is_asked_for_once() -> None:
+    @tp.program
+    def net(x: f32[Tensor, "n c"], *, n: int, c: int) -> Tensor:
+        return tp.relu(x)
+
+    with pytest.raises(tp.UsageError) as caught:
+        net.bind(c=3)
+    said = str(caught.value)
+    assert "needs   n\n" in said
+    assert "bind(n=...), or --set n=... of a command" in said
+
+
 def test_an_unbound_program_prints_its_signature_and_docstring() -> None:
     assert str(mlp) == "\n".join(
         [
