@@ -265,6 +265,11 @@ class WideCut(Warpgroups):
         return self._shared_bytes + (self.lies == "beside") * self.lying_bytes
 
     @property
+    def least_shared(self) -> int:
+        """Bytes that it takes in any case: of the ring and the filter."""
+        return self._ring_bytes + self.filter_bytes
+
+    @property
     def _ring_bytes(self) -> int:
         return self.configuration.stages * self.walked.size
 
@@ -414,6 +419,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and (_packs(cut) if cut.packed else chosen.images * chosen.units == 8 * chosen.tiles)
         and (chosen.images == 1 or cut.column_tiles == 1)
         and cut.written <= 32
+        and fits(cut.least_shared, chosen.blocks, shared)  # which takes less time to say than what follows
         and max(cut.walked.columns, chosen.images, 8 * octets_brought(cut.octets_met)) <= MAX_BOX
         and cut.threads <= 1024
         and fits(cut.shared, chosen.blocks, shared)
