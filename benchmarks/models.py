@@ -44,6 +44,8 @@ from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     in_turns,
 )
 
+from tapestry.files import write_file
+
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
 MODES = {  # what is measured, and what of the results says that it was
@@ -326,9 +328,7 @@ def keep(found: dict[str, Any], name: str, case: dict[str, Any], results: Path) 
         }
         found["models"][name] = before | case
         results.parent.mkdir(parents=True, exist_ok=True)
-        part = results.with_suffix(".part")
-        part.write_text(json.dumps(found, indent=1), encoding="utf-8")
-        part.replace(results)
+        write_file(results, json.dumps(found, indent=1), replace=True)
 
 
 def one_by_one(wanted: dict[str, list[str]], given: argparse.Namespace, found: dict[str, Any]) -> None:

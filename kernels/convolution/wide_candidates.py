@@ -138,15 +138,8 @@ def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     blocks = cut.channel_blocks * stretches
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
-    return fit.start_clocks + stretch_clocks(cut, rows, resident, blocks / gpu.sms, waves, gpu, fit)
-
-
-def stretch_clocks(
-    cut: WideCut, rows: float, resident: float, filters: float, waves: int, gpu: Gpu, fit: WideFit = FIT
-) -> float:
-    """Estimated clocks of a multiprocessor, from where it starts, for `waves` stretches of so many rows one behind the
-    other, `resident` of them side by side, and `filters` filters."""
-    return filters * filter_clocks(cut, fit) + waves * rows * row_clocks(cut, resident, gpu, fit)
+    filters = blocks / gpu.sms * filter_clocks(cut, fit)
+    return fit.start_clocks + (filters + waves * rows * row_clocks(cut, resident, gpu, fit))
 
 
 def filter_clocks(cut: WideCut, fit: WideFit = FIT) -> float:

@@ -14,7 +14,7 @@ constexpr int OCTETS = S * READ;                                                
 constexpr int PITCH = 16 * OCTETS_APART;                                         // bytes from one position to the next
 // Of an even number of octets, in the copy engine's swizzle of that width; of more than there is one for, four positions meet half of the
 // banks, so that the second four of eight load the other one of two octets: CROSSED.
-constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8 && !FLAT, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
+constexpr bool SWIZZLED = OCTETS_APART % 2 == 0 && OCTETS_APART <= 8, CROSSED = OCTETS_APART % 2 == 0 && !SWIZZLED;
 // With strides, the columns that a tap meets lie side by side, too: those of each parity that any tap meets in a box of their own. Rows
 // that come whole have all columns one behind the other.
 constexpr int PARITIES = FLAT || DILATION_X % STRIDE_X == 0 ? 1 : S < STRIDE_X ? S : STRIDE_X, STEP_X = FLAT ? STRIDE_X : 1;

@@ -16,7 +16,7 @@ constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 // reads boxes from whole lines of 128 bytes on.
 constexpr int greatest_divisor(int a, int b) { return b == 0 ? a : greatest_divisor(b, a % b); }
 constexpr int LEAST_COLUMNS = greatest_divisor(BOX_POSITIONS, MET_COLUMNS), MOST_COLUMNS = MET_COLUMNS < BOX_POSITIONS ? MET_COLUMNS : BOX_POSITIONS;
-constexpr int MAPS = FLAT && BOXED ? 1 : PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : LEAVING;
+constexpr int MAPS = PACKED > 0 && BOXED ? MOST_COLUMNS / LEAST_COLUMNS : LEAVING;
 constexpr int PIECES = PACKED > 0 && BOXED ? (MET_COLUMNS - LEAST_COLUMNS + BOX_POSITIONS - 1) / MET_COLUMNS + 1 : 1;
 constexpr int whole_lines(int bytes) { return (bytes + 127) / 128 * 128; }
 constexpr int STAGED_ROWS = HANDED ? SHARES * BOX_ROWS : BOXED ? BOX_ROWS : 1;
