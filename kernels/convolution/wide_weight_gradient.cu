@@ -27,6 +27,7 @@ constexpr int ZERO_PITCH = FEW_ZEROS ? (16 * LINE + 1023) / 1024 * 1024 : DY_PIT
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + ZERO_PITCH;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
 constexpr int WHOLE = OCTETS / 8 * 8, LEFT_OVER = OCTETS % 8;                // octets of whole tiles, and those of a tile in part
+constexpr bool IDLES = GATHERED == 0 && LEFT_OVER > 0 && LEFT_OVER <= 6;      // a warp of the last tile has no octet
 constexpr int MOST_GATHERED = GATHERED > 0 ? GATHERED : 1;
 constexpr int FRAGMENTS = R * WRITTEN;                                       // of a lane's sums: four each
 constexpr int TURNS = (FRAGMENTS + RANKS - 1) / RANKS;                       // that a block of a cluster adds
@@ -181,13 +182,15 @@ struct Worker : Role {
     unsigned shared, own;         // the rings; bytes to this warpgroup's channels of dy in a row of them
     unsigned place[ALIKE];        // this lane's matrix row in a row of x
     int lane;
-    unsigned x_rows = 0, dy_rows = 0;    // that came in the runs before this one
-    Ring<X_STAGES> ring;
+    bool works;                   // whether this warp has an octet of its tile
+    Ring<X_STAGES> x_ring;        // the next row that comes
+    Ring<DY_STAGES> dy_ring;
     float sums[R][SUMS] = {};
 
     __device__ Worker(const Barriers& barriers, const Share& share, unsigned shared, int warp)
         : Role(warp), barriers(barriers), shared(shared) {
         lane = threadIdx.x % WARP;
+        works = part(0, 0).there;
         own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
         const unsigned from = group * READ * 16 + (gathers ? 0u : octet_place(part(0, crossed(lane / 8 % 2)).octet));
 #pragma unroll
@@ -203,10 +206,28 @@ struct Worker : Role {
         return tap_place(octet / READ) + octet % READ * 16;
     }
 
-    // Sixteen positions of two octets, transposed.
+    // This warpgroup's channels of a row of dy that lies there.
+    __device__ __forceinline__ unsigned long long met(unsigned from) const {
+        return right_operand<Lies::turned, LINE>(shared + from + own, PLANE_BYTES, 8 * LINE);
+    }
+
+    __device__ __forceinline__ unsigned matrix_row(int step, unsigned row) const {
+        return lying_at(row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
+    }
+
+    // Sixteen positions of two octets, transposed. A warp that has none loads nothing, which would keep others from loading.
     __device__ __forceinline__ void load(unsigned (&read)[4], int step, unsigned row) const {
-        const unsigned from = lying_at(row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
-        load_transposed(read[0], read[1], read[2], read[3], from);
+        if constexpr (IDLES)
+            load_transposed_where(works, read[0], read[1], read[2], read[3], matrix_row(step, row));
+        else
+            load_transposed(read[0], read[1], read[2], read[3], matrix_row(step, row));
+        uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
+    }
+
+    // The same where not all rows exist, in whose place zeros are: whether the one of which this lane names a part does, and whether any of
+    // this warp's does.
+    __device__ __forceinline__ void load_where(unsigned (&read)[4], int step, unsigned row, bool own, bool any) const {
+        load_transposed_where(any, read[0], read[1], read[2], read[3], own ? matrix_row(step, row) : shared + ZERO_BASE);
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
@@ -231,11 +252,16 @@ struct Worker : Role {
         }
     }
 
+    // Row t of a run; `newest` is the slot of the last row of dy that begins to be met, or would be.
     template <int PHASE>
-    __device__ __forceinline__ void row(const Run& run, int t) {
+    __device__ __forceinline__ void row(const Run& run, int t, int newest) {
+        const auto slot_under = [=](int r) {
+            const int slot = newest - (r * DILATION_Y - PHASE) / STRIDE_Y;
+            return slot < 0 ? slot + DY_STAGES : slot;
+        };
         if (PHASE == 0 && t / STRIDE_Y < run.rows) {
-            const unsigned came = dy_rows + t / STRIDE_Y;
-            barriers.dy.full(came % DY_STAGES).wait(came / DY_STAGES % 2);
+            barriers.dy.full(dy_ring.slot).wait(dy_ring.parity);
+            dy_ring.advance();
         }
         if (meets_any(PHASE) && t >= run.begin && t < run.end) {
             unsigned long long dy[R];
@@ -244,21 +270,20 @@ struct Worker : Role {
             for (int r = 0; r < R; ++r) {
                 const int p = (t - r * DILATION_Y) / STRIDE_Y;    // where they meet; of no use elsewhere
                 const bool there = t >= r * DILATION_Y && p < run.rows;
-                const unsigned from = there ? (dy_rows + p) % DY_STAGES * DY_PITCH : unsigned(ZERO_BASE);
-                dy[r] = right_operand<Lies::turned, LINE>(shared + from + own, PLANE_BYTES, 8 * LINE);
+                const unsigned from = there ? slot_under(r) * DY_PITCH : unsigned(ZERO_BASE);
+                dy[r] = met(from);
                 step[r] = there || !FEW_ZEROS ? LINE : 0;
             }
-            barriers.x.full(ring.slot).wait(ring.parity);
-            multiply<PHASE, 0>(dy, step, shared + X_BASE + ring.slot * ROW_PITCH);
+            barriers.x.full(x_ring.slot).wait(x_ring.parity);
+            multiply<PHASE, 0>(dy, step, shared + X_BASE + x_ring.slot * ROW_PITCH);
             wait_products<0>();
 #pragma unroll
             for (int r = 0; r < R; ++r) pin(sums[r]);
-            give_back(barriers.x, ring);
+            give_back(barriers.x, x_ring);
         }
         if (meets(PHASE, R - 1) && t >= (R - 1) * DILATION_Y && (t - (R - 1) * DILATION_Y) / STRIDE_Y < run.rows) {
             __syncwarp();
-            const unsigned done = dy_rows + (t - (R - 1) * DILATION_Y) / STRIDE_Y;
-            if (elected()) barriers.dy.empty(done % DY_STAGES).arrive();
+            if (elected()) barriers.dy.empty(slot_under(R - 1)).arrive();
         }
     }
 
@@ -269,12 +294,8 @@ struct Worker : Role {
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
             if (FIRST + i >= STEPS * GATHERED) continue;
-            constexpr int halves = 2;
             const int product = (FIRST + i) / STEPS;
-            load(read[i], (FIRST + i) % STEPS, rows[product]);
-#pragma unroll
-            for (int j = 0; j < 4; ++j)    // a row of x that does not exist
-                if (!(there >> (product * halves + j % halves) & 1u)) read[i][j] = 0u;
+            load_where(read[i], (FIRST + i) % STEPS, rows[product], there >> 2 * product & 1u, there >> 2 * product & 2u);
         }
         begin_products();
 #pragma unroll
@@ -291,35 +312,38 @@ struct Worker : Role {
     // A run of the warpgroup that gathers. Rows of x are waited for once, and stay until no row of dy to come meets them.
     __device__ __forceinline__ void gather_run(const Run& run) {
         int here = run.begin, held = run.begin;
+        const auto slot_of = [&](int t) {    // of a row that has come
+            const int slot = int(x_ring.slot) - (here - t);
+            return slot < 0 ? slot + X_STAGES : slot;
+        };
         for (int p = 0; p < run.rows; ++p) {
             const int first = p * STRIDE_Y;
             for (; here < min(first + SPAN, run.end); ++here) {
-                const unsigned came = x_rows + here - run.begin;
-                barriers.x.full(came % X_STAGES).wait(came / X_STAGES % 2);
+                barriers.x.full(x_ring.slot).wait(x_ring.parity);
+                x_ring.advance();
             }
-            unsigned rows[MOST_GATHERED], there = 0;
+            unsigned rows[MOST_GATHERED], there = 0;    // two bits a product
 #pragma unroll
             for (int product = 0; product < GATHERED; ++product) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int t = first + part(product, half).row * DILATION_Y;
-                    if (t >= run.begin && t < run.end) there |= 1u << (product * 2 + half);
-                }
+                const auto exists = [&](const Part& one) {
+                    const int t = first + one.row * DILATION_Y;
+                    return one.there && t >= run.begin && t < run.end;
+                };
                 const Part mine = part(product, crossed(lane / 8 % 2));
-                const int t = min(max(first + mine.row * DILATION_Y, run.begin), run.end - 1);
-                const unsigned came = x_rows + t - run.begin;
-                rows[product] = shared + X_BASE + came % X_STAGES * ROW_PITCH + octet_place(mine.octet);
+                if (exists(mine)) there |= 1u << 2 * product;
+                if (exists(part(product, 0)) || exists(part(product, 1))) there |= 2u << 2 * product;
+                rows[product] = shared + X_BASE + slot_of(first + mine.row * DILATION_Y) * ROW_PITCH + octet_place(mine.octet);
             }
-            const unsigned came = dy_rows + p;
-            barriers.dy.full(came % DY_STAGES).wait(came / DY_STAGES % 2);
-            gather<0>(right_operand<Lies::turned, LINE>(shared + came % DY_STAGES * DY_PITCH + own, PLANE_BYTES, 8 * LINE), rows, there);
+            barriers.dy.full(dy_ring.slot).wait(dy_ring.parity);
+            gather<0>(met(dy_ring.slot * DY_PITCH), rows, there);
             wait_products<0>();
 #pragma unroll
             for (int product = 0; product < GATHERED; ++product) pin(sums[product]);
             __syncwarp();
-            if (elected()) barriers.dy.empty(came % DY_STAGES).arrive();
+            if (elected()) barriers.dy.empty(dy_ring.slot).arrive();
+            dy_ring.advance();
             for (const int until = p + 1 < run.rows ? min(first + STRIDE_Y, run.end) : run.end; held < until; ++held)
-                if (elected()) barriers.x.empty((x_rows + held - run.begin) % X_STAGES).arrive();
+                if (elected()) barriers.x.empty(slot_of(held)).arrive();
         }
     }
 
@@ -327,18 +351,21 @@ struct Worker : Role {
     __device__ __forceinline__ void add(const Run& run) {
         if (GATHERED > 0 && gathers)
             gather_run(run);
-        else
-            for (int t = 0; t < run.steps(); t += STRIDE_Y) turn<0>(run, t);
-        x_rows += max(run.end - run.begin, 0);
-        dy_rows += run.rows;
+        else {
+            int newest = dy_ring.slot;
+            for (int t = 0; t < run.steps(); t += STRIDE_Y) {
+                turn<0>(run, t, newest);
+                newest = newest + 1 == DY_STAGES ? 0 : newest + 1;
+            }
+        }
     }
 
     template <int PHASE>
-    __device__ __forceinline__ void turn(const Run& run, int t) {
+    __device__ __forceinline__ void turn(const Run& run, int t, int newest) {
         if constexpr (PHASE < STRIDE_Y) {
             if (t + PHASE >= run.steps()) return;
-            row<PHASE>(run, t + PHASE);
-            turn<PHASE + 1>(run, t);
+            row<PHASE>(run, t + PHASE, newest);
+            turn<PHASE + 1>(run, t, newest);
         }
     }
 

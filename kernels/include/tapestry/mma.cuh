@@ -65,6 +65,16 @@ __device__ __forceinline__ void load_transposed(unsigned& m0, unsigned& m1, unsi
                  : "memory");
 }
 
+// The same, or zeros: a whole warp wants it or does not. Without a branch, across which products of warpgroups would wait for each other.
+__device__ __forceinline__ void load_transposed_where(bool wanted, unsigned& m0, unsigned& m1, unsigned& m2, unsigned& m3, unsigned address) {
+    m0 = m1 = m2 = m3 = 0u;
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n}"
+        : "+r"(m0), "+r"(m1), "+r"(m2), "+r"(m3)
+        : "r"(address), "r"(unsigned(wanted))
+        : "memory");
+}
+
 __device__ __forceinline__ void load_transposed(unsigned& m0, unsigned& m1, unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
                  : "=r"(m0), "=r"(m1)

@@ -65,6 +65,11 @@ inline void load_transposed(unsigned& m0, unsigned& m1, unsigned& m2, unsigned& 
     move_transposed<4>(into, address);
 }
 
+inline void load_transposed_where(bool wanted, unsigned& m0, unsigned& m1, unsigned& m2, unsigned& m3, unsigned address) {
+    m0 = m1 = m2 = m3 = 0u;
+    if (wanted) load_transposed(m0, m1, m2, m3, address);
+}
+
 inline void load_transposed(unsigned& m0, unsigned& m1, unsigned address) {
     unsigned* into[2] = {&m0, &m1};
     move_transposed<2>(into, address);
