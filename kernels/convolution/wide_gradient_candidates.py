@@ -59,16 +59,16 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
         for count, parts, x_parts in _channels(problem):
             for (images, columns), gathered in product(_positions(problem), (False, True)):
                 shallow = WideWeightGradient(count, parts, x_parts, images, columns, 2, blocks, 1, spare=spare)
+                held = WideGradientCut(problem, shallow).span - 1 if gathered else 0  # rows that others wait behind
                 if gathered:
-                    span = WideGradientCut(problem, shallow).span
-                    shallow = replace(shallow, stages=span + 1, gathered=True)
+                    shallow = replace(shallow, stages=held + 2, gathered=True)
                 least = WideGradientCut(problem, shallow)
                 if not legal(least, gpu.shared_per_block):
                     continue  # nor is any with more rows, or in several splits
                 most = max(1, min(least.work, gpu.sms * blocks // least.channel_blocks))
                 splits, _ = evenest(least.work, problem.p, most, *_walked(problem))
                 ranks = _ranks(least, min(most, MOST_RANKS), gpu)
-                rings = (min(DEEPEST, ring // blocks // least.walked.size) for ring in RINGS)
+                rings = (held + min(DEEPEST - held, ring // blocks // least.walked.size) for ring in RINGS)
                 for stages in dict.fromkeys(max(shallow.stages, rows) for rows in rings):
                     cut = replace(shallow, stages=stages, splits=splits)
                     for way in (cut, replace(cut, splits=ranks, clustered=True)):
