@@ -349,9 +349,9 @@ struct Worker : Role {
 
     // What this warpgroup does of a run.
     __device__ __forceinline__ void add(const Run& run) {
-        if (GATHERED > 0 && gathers)
+        if (GATHERED > 0 && gathers) {
             gather_run(run);
-        else {
+        } else {
             int newest = dy_ring.slot;
             for (int t = 0; t < run.steps(); t += STRIDE_Y) {
                 turn<0>(run, t, newest);

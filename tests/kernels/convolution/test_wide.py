@@ -256,6 +256,16 @@ def test_what_is_gathered_spills_nothing(width: int) -> None:
     spills_nothing(wide.gradient_recipes(problem, scarcest, partial=False)[0])
 
 
+@pytest.mark.parametrize(("width", "extent"), [(24, 28), (24, 112), (32, 28), (56, 28)])
+def test_products_of_warps_without_an_octet_begin_at_once(width: int, extent: int) -> None:
+    """Of what is gathered, and of a tile that is not full: a load under a branch had made several parts of them."""
+    problem = layer(width, n=64, h=extent, w=extent)
+    first = wide_gradient_candidates.configurations(problem, gpu())[0]
+    cut = WideGradientCut(problem, first)
+    assert first.gathered or problem.s * cut.read % 8 in range(1, 7)
+    assert "injected" not in wide.gradient_recipes(problem, first, partial=False)[0].compile("sm_90").log
+
+
 def wanted(cut: Warpgroups) -> float:
     """The share of the registers of a thread that it is estimated to want."""
     return cut.registers / (cut.taken_registers if cut.trades else register_limit(cut.threads, cut.blocks))
