@@ -183,7 +183,7 @@ struct Worker : Role {
     unsigned place[ALIKE];        // this lane's matrix row in a row of x
     int lane;
     bool works;                   // whether this warp has an octet of its tile
-    Ring<X_STAGES> x_ring;        // the next row that comes
+    Ring<X_STAGES> x_ring;        // the next rows that come
     Ring<DY_STAGES> dy_ring;
     float sums[R][SUMS] = {};
 
@@ -211,6 +211,7 @@ struct Worker : Role {
         return right_operand<Lies::turned, LINE>(shared + from + own, PLANE_BYTES, 8 * LINE);
     }
 
+    // What this lane names of sixteen positions of a row of x for ldmatrix.
     __device__ __forceinline__ unsigned matrix_row(int step, unsigned row) const {
         return lying_at(row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
     }
@@ -224,10 +225,10 @@ struct Worker : Role {
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
-    // The same where not all rows exist, in whose place zeros are: whether the one of which this lane names a part does, and whether any of
-    // this warp's does.
-    __device__ __forceinline__ void load_where(unsigned (&read)[4], int step, unsigned row, bool own, bool any) const {
-        load_transposed_where(any, read[0], read[1], read[2], read[3], own ? matrix_row(step, row) : shared + ZERO_BASE);
+    // The same where some rows do not exist, in whose place zeros are: whether the one does of which this lane names a part, and whether any
+    // of this warp's does.
+    __device__ __forceinline__ void load_where(unsigned (&read)[4], int step, unsigned row, bool mine, bool any) const {
+        load_transposed_where(any, read[0], read[1], read[2], read[3], mine ? matrix_row(step, row) : shared + ZERO_BASE);
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
