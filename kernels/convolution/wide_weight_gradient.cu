@@ -216,19 +216,17 @@ struct Worker : Role {
         return lying_at(row + place[step % ALIKE] + step / ALIKE * FURTHER * PITCH);
     }
 
-    // Sixteen positions of two octets, transposed. A warp that has none loads nothing, which would keep others from loading.
-    __device__ __forceinline__ void load(unsigned (&read)[4], int step, unsigned row) const {
-        if constexpr (IDLES)
-            load_transposed_where(works, read[0], read[1], read[2], read[3], matrix_row(step, row));
-        else
-            load_transposed(read[0], read[1], read[2], read[3], matrix_row(step, row));
+    // Sixteen positions of two octets, transposed; where some do not exist, zeros: whether the one does of which this lane names a part, and
+    // whether any of this warp's does. A warp that has none loads nothing, which would keep others from loading.
+    __device__ __forceinline__ void load_where(unsigned (&read)[4], int step, unsigned row, bool mine, bool any) const {
+        load_transposed_where(any, read[0], read[1], read[2], read[3], mine ? matrix_row(step, row) : shared + ZERO_BASE);
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
-    // The same where some rows do not exist, in whose place zeros are: whether the one does of which this lane names a part, and whether any
-    // of this warp's does.
-    __device__ __forceinline__ void load_where(unsigned (&read)[4], int step, unsigned row, bool mine, bool any) const {
-        load_transposed_where(any, read[0], read[1], read[2], read[3], mine ? matrix_row(step, row) : shared + ZERO_BASE);
+    // The same of this warp's tile.
+    __device__ __forceinline__ void load(unsigned (&read)[4], int step, unsigned row) const {
+        if constexpr (IDLES) return load_where(read, step, row, true, works);
+        load_transposed(read[0], read[1], read[2], read[3], matrix_row(step, row));
         uncross(read[0], read[1], lane % 4 >= 2), uncross(read[2], read[3], lane % 4 >= 2);
     }
 
