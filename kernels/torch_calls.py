@@ -29,14 +29,13 @@ from .runtime.array import DeviceArray, array
 from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
 from .torch_geometry import Geometry, Ints
-from .torch_operands import Result, dense, is_wide, rows, wide
+from .torch_operands import ALIGNED, Result, dense, is_wide, rows, walked, wide
 
 if TYPE_CHECKING:
     from .cost.gpu import Gpu
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans
-ALIGNED = 15  # the bits of addresses that have to be 0 for the copy engine
 
 _background = False
 
@@ -61,7 +60,9 @@ class Plan:
 
     def __init__(self, problem: ConvolutionProblem, what: Pass, result: Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
-        copied = tuple(not rows(tensor).is_contiguous() for tensor in operands)
+        first, second = operands  # images, and images or a filter
+        taken = walked(second) if what == "weight_gradient" else rows(second).is_contiguous()
+        copied = (not walked(first), not taken)
         self.copied = copied if any(copied) else ()
         self.device: int = operands[0].get_device()
         self.launches: dict[Hashable, moving.Launches] = {}

@@ -12,9 +12,9 @@ from . import torch_native
 from .convolution import prepare
 from .convolution.prepare import ACTIVATIONS, Fused, Steps
 from .runtime.array import DeviceArray
-from .torch_calls import ALIGNED, Plan, copied, planned
+from .torch_calls import Plan, copied, planned
 from .torch_geometry import Geometry, packed
-from .torch_operands import is_wide, wide
+from .torch_operands import ALIGNED, is_wide, wide
 
 # Activations, and none, as the extension takes them.
 _NUMBERS = {name: number for number, name in enumerate(("", *ACTIVATIONS))}

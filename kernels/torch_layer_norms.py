@@ -17,8 +17,9 @@ from .normalization import layer_norm
 from .normalization.layer_norm import Gradients, Operands, RowKind
 from .runtime import moving
 from .runtime.stream import torch_stream
-from .torch_calls import ALIGNED, REMEMBERED
+from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
+from .torch_operands import ALIGNED
 
 _torch: Any = torch  # what is not typed by torch
 

@@ -21,8 +21,9 @@ from .normalization.stretches import Launch
 from .runtime import moving
 from .runtime.compiler import Recipe
 from .runtime.stream import torch_stream
-from .torch_calls import ALIGNED, REMEMBERED
+from .torch_calls import REMEMBERED
 from .torch_norm_library import Norm
+from .torch_operands import ALIGNED
 
 _torch: Any = torch  # what is not typed by torch
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}

@@ -11,6 +11,7 @@ from .convolution.problem import BadConvolution
 from .torch_geometry import Ints
 
 ADDED = (torch.float32, torch.float16, torch.bfloat16)  # types of a bias
+ALIGNED = 15  # the bits of addresses, and of strides in bytes, that have to be 0 for the copy engine
 
 
 def rows(tensor: Tensor) -> Tensor:
@@ -21,6 +22,19 @@ def rows(tensor: Tensor) -> Tensor:
 def dense(tensor: Tensor) -> Tensor:
     """The same values, channels-last."""
     return rows(tensor).contiguous().permute(0, 3, 1, 2)
+
+
+def walked(tensor: Tensor) -> bool:
+    """Whether the kernels take images as they lie: channels-last, or a part of such a tensor that the copy engine can
+    fetch, as `torch.split` and the gradient of `torch.cat` give."""
+    found = rows(tensor)
+    if found.is_contiguous():
+        return True
+    *extents, channels = found.shape
+    *steps, step = found.stride()
+    counts = [channels, *(by for by, extent in zip(steps, extents, strict=True) if extent > 1)]
+    numbers = [tensor.data_ptr(), *(tensor.element_size() * count for count in counts)]
+    return step == 1 and min(counts) > 0 and not any(number & ALIGNED for number in numbers)
 
 
 def is_wide(bias: Tensor) -> bool:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from . import torch_autograd
 from .normalization.images import ImageKind
-from .torch_calls import ALIGNED
 from .torch_image_calls import FEWEST_IMAGES, launched
 from .torch_norm_calls import DTYPES, fetchable
+from .torch_operands import ALIGNED
 from .torch_recorded import no_second_derivative
 
 TINY = 1e-30  # below any norm but 0

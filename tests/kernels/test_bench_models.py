@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,7 +85,7 @@ def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
-    models.write_page(found, page)
+    models.write_page(found, SimpleNamespace(doc=page, unseen=False))
     cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | - | - | 5.0 | 2.5 | 2.00 | - | - | - |"
     assert f"| efficientnet_b0, 2 | 1 of 2 | 1 | {cells}" in page.read_text(encoding="utf-8")
     assert "| efficientnet_b0 | 0 | 3.0 | 2.0 | 1.50 | 3.0 | 2.0 | 1.50 |" in page.read_text(encoding="utf-8")

@@ -300,6 +300,40 @@ def test_operands_in_another_order_are_copied_each_time(launches: Launches) -> N
     assert launches.calls[-1][2].strides == launches.calls[-1][1].strides
 
 
+def test_parts_of_images_are_taken_as_they_lie(launches: Launches) -> None:
+    x, w, _ = layer()
+    around = torch.randn(3, 96, 30, 28).to(x.dtype).contiguous(memory_format=torch.channels_last)
+    parts = around[1:, 16:80, 1:29], around[:2, :64, ::2, ::3].contiguous(memory_format=torch.channels_last)
+    for part in parts:
+        torch_calls.forward(part, w, None, PLAIN)
+        given = launches.calls[-1][1]
+        assert given.pointer == part.data_ptr()
+        assert given.strides == tuple(2 * step for step in part.permute(0, 2, 3, 1).stride())
+    assert torch_calls.forward(parts[0], w, None, PLAIN).is_contiguous(memory_format=torch.channels_last)
+    dy = around[:2, 32:, :28]
+    torch_calls.filter_gradient(parts[0], dy, w.shape, PLAIN)
+    assert [given.pointer for given in launches.calls[-1][1:3]] == [parts[0].data_ptr(), dy.data_ptr()]
+    both = torch_calls.gradients(parts[0], dy, w, PLAIN, torch.bfloat16)
+    assert [made.shape for made in both] == [x.shape, w.shape]
+    assert launches.ran[-1][:2] == (parts[0].data_ptr(), dy.data_ptr())
+
+
+@pytest.mark.parametrize("kind", ["another address", "channels between", "one number everywhere", "rows turned"])
+def test_what_the_copy_engine_cannot_fetch_is_copied(launches: Launches, kind: str) -> None:
+    x, w, _ = layer()
+    memory = torch.zeros(4 * x.numel(), dtype=x.dtype)
+    step = {"another address": 96, "channels between": 68}.get(kind, 64)
+    part = memory.as_strided(x.shape, (28 * 28 * step, 1, 28 * step, step), 4 if kind == "another address" else 0)
+    if kind == "one number everywhere":
+        part = memory[:1].expand(x.shape)
+    if kind == "rows turned":
+        part = memory[: x.numel()].view(x.shape)
+    torch_calls.forward(part, w, None, PLAIN)
+    given = launches.calls[0][1]
+    assert given.pointer != part.data_ptr()
+    assert given.strides == (2 * 28 * 28 * 64, 2 * 28 * 64, 128, 2)
+
+
 def test_an_odd_address_has_a_plan_of_its_own(launches: Launches) -> None:
     x, w, _ = layer()
     memory = torch.zeros(x.numel() + 8, dtype=x.dtype)

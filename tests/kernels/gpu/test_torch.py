@@ -71,6 +71,37 @@ def test_values_and_gradients(name: str, dtype: torch.dtype, layout: Any) -> Non
         close(left, right, terms=dy.numel() // dy.shape[1])
 
 
+ONE: Steps = ([1, 1], [1, 1, 1, 1], [1, 1], 1)
+PARTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], Steps]] = CASES | {
+    "rows that would come whole": ((16, 24, 112, 112), (24, 24, 3, 3), ONE),
+    "depthwise rows that would": ((32, 24, 112, 112), (24, 1, 3, 3), (*ONE[:3], 24)),
+    "depthwise, 7 x 7": ((4, 96, 28, 28), (96, 1, 7, 7), ([1, 1], [3, 3, 3, 3], [1, 1], 96)),
+    "width 24, stride 2": ((4, 72, 28, 28), (72, 24, 3, 3), ([2, 2], [1, 1, 1, 1], [1, 1], 3)),
+    "width 3": ((4, 48, 14, 14), (48, 3, 3, 3), (*ONE[:3], 16)),
+}
+
+
+@pytest.mark.parametrize("name", list(PARTS))
+def test_parts_of_channels_are_not_copied(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `torch.split` and the gradient of `torch.cat` give them: the same but for the order of sums."""
+
+    def channels_last(*shape: int) -> Tensor:
+        return torch.randn(shape, device="cuda").bfloat16().contiguous(memory_format=torch.channels_last)
+
+    (n, c, *extents), filters, steps = PARTS[name]
+    x, w = channels_last(n, c, *extents).requires_grad_(), channels_last(*filters).requires_grad_()
+    expected = run(x, w, None, steps)
+    dy = torch.randn_like(expected)
+    others = torch.autograd.grad(expected, (x, w), dy)
+    part = channels_last(n, 2 * c + 8, *extents)[:, c + 8 :].copy_(x.detach()).requires_grad_()
+    slope = channels_last(n, dy.shape[1] + 24, *dy.shape[2:])[:, 8:-16].copy_(dy)
+    monkeypatch.setattr(torch_calls, "dense", None)
+    found = run(part, w, None, steps)
+    assert not any(given.is_contiguous(memory_format=torch.channels_last) for given in (part, slope))
+    for one, other in zip((found, *torch.autograd.grad(found, (part, w), slope)), (expected, *others), strict=True):
+        close(one, other, terms=dy.numel() // dy.shape[1])
+
+
 @pytest.mark.parametrize("name", list(CASES))
 def test_launches_are_told_addresses_and_not_prepared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On this GPU a tensor map holds its address as a word that can be written; results at new addresses are right."""

@@ -120,7 +120,10 @@ class Launch:
 
 def at(address: int, like: DeviceArray) -> Tensor:
     """The memory of an array, as torch has its shape."""
-    return memory(address, tuple(like.shape), DTYPES[like.dtype]).permute(*_channels_first(like))
+    dtype = DTYPES[like.dtype]
+    steps = [step // dtype.itemsize for step in like.strides]
+    reach = 1 + sum((extent - 1) * step for extent, step in zip(like.shape, steps, strict=True))
+    return memory(address, (reach,), dtype).as_strided(like.shape, steps).permute(*_channels_first(like))
 
 
 def _channels_first(like: DeviceArray) -> tuple[int, ...]:

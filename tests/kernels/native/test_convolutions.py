@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tapestry.kernels import torch_calls, torch_native
 from tapestry.kernels.convolution import choices
 from tapestry.kernels.torch import conv2d
+from tapestry.kernels.torch_operands import dense
 
 from .driver import CONTEXT, STREAM, Driver
 from .steps import BF16, F32, autocast, both_ways, layer, operands, same, step
@@ -92,6 +93,25 @@ def test_operands_that_lie_otherwise_are_copied(driver: Driver) -> None:
         flat = torch.autograd.grad(conv(x).sum(), conv.weight)  # a gradient that is one number, everywhere
         assert flat[0].shape == conv.weight.shape
     assert "python" in driver.ran
+
+
+def test_parts_of_channels_are_taken_as_they_lie(driver: Driver) -> None:
+    """As a layer between `torch.split` and `torch.cat` meets them."""
+    conv, (x, dy) = layer(), operands()
+    expected = step(conv, x.requires_grad_(), dy)
+    for number in range(3):
+        driver.ran.clear()
+        around = [torch.randn_like(x, requires_grad=True) for _ in range(2)]
+        images, slopes = (torch.cat([around[0], part.detach(), around[1]], 1) for part in (x, dy))
+        images = images.detach().requires_grad_()
+        conv.weight.grad = None
+        before, given, after = images.split(x.shape[1], 1)
+        made = torch.cat([before, conv(given), after], 1)
+        made.backward(slopes)
+        parts = [dense(tensor.detach().split(x.shape[1], 1)[1]) for tensor in (made, images.grad)]
+        assert not given.is_contiguous(memory_format=torch.channels_last)
+        same([parts[0], parts[1], conv.weight.grad], expected[:3])
+        assert set(driver.ran) == {"native" if number else "python"}
 
 
 def test_addresses_that_are_not_aligned_are_calls_of_their_own(driver: Driver) -> None:
