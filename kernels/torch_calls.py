@@ -75,8 +75,7 @@ class Plan:
 
     def tell(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, geometry: Geometry) -> None:
         """Have the extension make forward passes of such operands from here on, if it is there."""
-        news = not self.copied and self.is_news((bias is not None, w.data_ptr() & ALIGNED))
-        if news and (bias is None or is_wide(bias)):
+        if self.is_news((bias is not None, w.data_ptr() & ALIGNED)) and (bias is None or is_wide(bias)):
             torch_native.learn_forward(x, w, bias, out, geometry, self.launches[bias is not None])
 
     def is_news(self, call: Hashable) -> bool:
@@ -178,7 +177,6 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, plan:
     else:
         operands = (*given, out, wide(bias, x))
         ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
-    x, w = given
     if not ready:
         return torch_library.forward(x, w, bias, *geometry)
     plan.tell(x, w, bias, out, geometry)
@@ -263,7 +261,7 @@ class _Pair:
         self.to_x = _input_gradient_plan(dy, w, x.shape, geometry)
         self.to_w = _filter_gradient_plan(x, dy, w.shape, geometry, dtype)
         self.left = self.to_x.left and self.to_w.left
-        self.apart = any(plan.left or plan.copied for plan in (self.to_x, self.to_w))
+        self.apart = self.to_x.left or self.to_w.left
         self.device: int = x.get_device()
         self.launches: moving.Launches | None = None
         self._told: set[int] = set()
@@ -279,6 +277,8 @@ class _Pair:
         """The gradients; None where each is to be computed by itself."""
         if self.apart:
             return None
+        x, dy = copied(self.to_w, x, dy)
+        dy, w = copied(self.to_x, dy, w)
         given = self.to_x.result
         dx = dy.new_empty_strided(given.shape, given.strides)
         dw, size = self.to_w.result.allocated(x), self.to_w.workspace

@@ -47,11 +47,11 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor |
     kind = (*names[3:], then.activation, operands[-1].data_ptr() & ALIGNED)
     if not plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a)):
         return None
-    as_given = not plan.copied and (then.residual is None or then.residual is operands[-1])
+    added = None if then.residual is None else (then.residual.stride(), then.residual.data_ptr() & ALIGNED)
     if (
-        as_given
+        (then.residual is None or then.residual.dtype is x.dtype)
         and all(one is None or is_wide(one) for one in then[:2])
-        and plan.is_news((kind, w.data_ptr() & ALIGNED))
+        and plan.is_news((kind, w.data_ptr() & ALIGNED, added))
     ):
         torch_native.learn_fused((x, w, *then[:3], _NUMBERS[then.activation]), geometry, out, plan.launches[kind])
     return out

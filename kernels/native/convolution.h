@@ -26,6 +26,45 @@ bool add_lowered(Key& key, const Tensor& tensor, at::ScalarType dtype) {
   return keeps_strides(tensor);
 }
 
+// The same of images, of which a part becomes dense as it is lowered.
+bool add_lowered_images(Key& key, const Tensor& x, at::ScalarType dtype) {
+  if (x.dim() != 4 || x.scalar_type() == dtype || keeps_strides(x)) return add_lowered(key, x, dtype);
+  key.add_dense(x, dtype);
+  return true;
+}
+
+// Whether the kernels take images of their type as they lie: as `torch_operands.walked` says.
+bool is_walked(const Tensor& x) {
+  if (x.is_contiguous(at::MemoryFormat::ChannelsLast)) return true;
+  const auto size = static_cast<int64_t>(x.element_size());
+  int64_t bits = static_cast<int64_t>(address(x)) | x.size(1) * size;
+  for (const int64_t axis : {0, 2, 3}) {
+    if (x.size(axis) == 1) continue;
+    if (x.stride(axis) <= 0) return false;
+    bits |= x.stride(axis) * size;
+  }
+  return x.stride(1) == 1 && !(bits & kAligned);
+}
+
+// Images as the kernels take them: these, or a copy.
+Tensor as_walked(const Tensor& x, at::ScalarType dtype) {
+  if (x.scalar_type() != dtype) return x.to(x.options().dtype(dtype), false, false, at::MemoryFormat::ChannelsLast);
+  return is_walked(x) ? x : x.contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+// A filter brought to a type, as it lies.
+Tensor lowered_to(const Tensor& w, at::ScalarType dtype) {
+  if (w.scalar_type() == dtype) return w;
+  return at::empty_strided(w.sizes(), w.strides(), w.options().dtype(dtype)).copy_(w);
+}
+
+// A filter as the kernels take it: this one, or a copy.
+Tensor as_taps(const Tensor& w, at::ScalarType dtype) {
+  if (w.is_contiguous(at::MemoryFormat::ChannelsLast)) return lowered_to(w, dtype);
+  if (w.scalar_type() != dtype) return w.to(w.options().dtype(dtype), false, false, at::MemoryFormat::ChannelsLast);
+  return w.contiguous(at::MemoryFormat::ChannelsLast);
+}
+
 bool is_wide_vector(const Tensor& bias, const Tensor& like) {
   return is_plain(bias) && bias.device() == like.device() && bias.scalar_type() == at::kFloat && bias.dim() == 1 &&
          bias.is_contiguous();
@@ -39,7 +78,7 @@ CallPointer known_forward(const Tensor& x, const Tensor& w, const OptionalTensor
   key.add(moved);
   key.add(groups);
   if (bias) key.add(bias->numel());
-  if (!add_lowered(key, x, dtype) || !add_lowered(key, w, dtype)) return nullptr;
+  if (!add_lowered_images(key, x, dtype) || !add_lowered(key, w, dtype)) return nullptr;
   return plans.find(key);
 }
 
@@ -67,7 +106,8 @@ Tensor allocated(const Result& result, const Tensor& like) {
 }
 
 // The result of a call for operands of its types; undefined where the driver refused it.
-Tensor forward_of(const Call& call, const Tensor& x, const Tensor& w, const OptionalTensor& bias) {
+Tensor forward_of(const Call& call, const Tensor& images, const Tensor& filter, const OptionalTensor& bias) {
+  const Tensor x = as_walked(images, images.scalar_type()), w = as_taps(filter, filter.scalar_type());
   Tensor out = allocated(call.results[0], x);
   return run(call, {address(x), address(w), address(out), bias ? address(*bias) : 0}, x) ? out : Tensor();
 }
@@ -76,7 +116,9 @@ struct Gradients {
   Tensor x, w;
 };
 
-Gradients gradients_of(const Call& call, const Tensor& x, const Tensor& dy, const Tensor& w) {
+Gradients gradients_of(const Call& call, const Tensor& images, const Tensor& slopes, const Tensor& filter) {
+  const Tensor x = as_walked(images, images.scalar_type()), dy = as_walked(slopes, slopes.scalar_type());
+  const Tensor w = as_taps(filter, filter.scalar_type());
   Gradients made{allocated(call.results[0], x), allocated(call.results[1], x)};
   Tensor room;
   if (call.workspace) room = at::empty({call.workspace}, x.options().dtype(at::kByte));
@@ -92,18 +134,12 @@ Gradients pair_of(const py::object& made) {
 
 // -- autograd ---------------------------------------------------------------------------------------------------------
 
-// A filter brought to a type, below autograd.
-Tensor lowered_to(const Tensor& w, at::ScalarType dtype) {
-  if (w.scalar_type() == dtype) return w;
-  return at::empty_strided(w.sizes(), w.strides(), w.options().dtype(dtype)).copy_(w);
-}
-
 class Convolution : public torch::autograd::Function<Convolution> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
                         const OptionalTensor& bias, int64_t moved, int64_t groups, const CallPointer& call) {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const Tensor taps = lowered_to(w, x.scalar_type());
+    const Tensor taps = as_taps(w, x.scalar_type());
     Tensor made = forward_of(*call, x, taps, bias);
     // As many tensors as the path in Python saves: a step that is computed again may take either.
     ctx->save_for_backward({x, w});
@@ -162,12 +198,12 @@ Tensor convolved(const Tensor& x, const Tensor& w, const OptionalTensor& bias, i
   if (!is_half(dtype) || (!cast && w.scalar_type() != dtype)) return {};
   const auto call = known_forward(x, w, bias, dtype, moved, groups);
   if (!call) return {};
-  const Tensor given = x.scalar_type() == dtype ? x : x.to(dtype);  // on a node of its own
+  const Tensor given = as_walked(x, dtype);  // what is no more x is on a node of its own
   const bool recorded = at::GradMode::is_enabled() &&
                         (given.requires_grad() || w.requires_grad() || (bias && bias->requires_grad()));
   if (recorded) return Convolution::apply(given, w, bias, moved, groups, call);
   const at::AutoDispatchBelowADInplaceOrView below;
-  return forward_of(*call, given, lowered_to(w, dtype), bias);
+  return forward_of(*call, given, as_taps(w, dtype), bias);
 }
 
 // convolve(x, w, bias, moved, groups)

@@ -15,8 +15,8 @@ struct Following {
   bool fits(const Tensor& x) const {
     for (const auto* values : {&scale, &bias})
       if (values->defined() && !is_wide_vector(*values, x)) return false;
-    return !residual.defined() ||
-           (is_image(residual) && residual.device() == x.device() && residual.scalar_type() == x.scalar_type());
+    return !residual.defined() || (is_plain(residual) && residual.dim() == 4 && residual.device() == x.device() &&
+                                   residual.scalar_type() == x.scalar_type());
   }
 };
 
@@ -40,9 +40,11 @@ Tensor fused_of(const Tensor& x, const Tensor& w, const Following& then, int64_t
   const auto call = fused_plans.find(fused_key(x, w, then, moved, groups));
   if (!call) return {};
   const at::AutoDispatchBelowADInplaceOrView below;
+  const Tensor images = as_walked(x, x.scalar_type()), taps = as_taps(w, w.scalar_type());
   const Tensor out = allocated(call->results[0], x);
+  const Tensor residual = then.residual.defined() ? then.residual.contiguous(at::MemoryFormat::ChannelsLast) : Tensor();
   Addresses at;
-  for (const auto* tensor : {&x, &w, &out, &then.scale, &then.bias, &then.residual}) at.add(*tensor);
+  for (const auto* tensor : {&images, &taps, &out, &then.scale, &then.bias, &residual}) at.add(*tensor);
   return run(*call, at.words(), x) ? out : Tensor();
 }
 

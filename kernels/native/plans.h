@@ -39,6 +39,14 @@ struct Key {
     add(tensor, tensor.scalar_type(), reinterpret_cast<int64_t>(tensor.const_data_ptr()) & kAligned);
   }
 
+  // Images that will be of `dtype`, dense and channels-last.
+  void add_dense(const at::Tensor& images, at::ScalarType dtype) {
+    add(static_cast<int64_t>(dtype) << 4);
+    for (const auto extent : images.sizes()) add(extent);
+    const int64_t channels = images.size(1), row = channels * images.size(3);
+    for (const auto step : {row * images.size(2), int64_t{1}, row, channels}) add(step);
+  }
+
   bool operator==(const Key& other) const {
     return count == other.count && std::memcmp(words.data(), other.words.data(), count * sizeof(int64_t)) == 0;
   }

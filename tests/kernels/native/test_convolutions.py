@@ -81,37 +81,61 @@ def test_derivatives_of_derivatives(driver: Driver) -> None:
     assert "native" in driver.ran
 
 
-def test_operands_that_lie_otherwise_are_copied(driver: Driver) -> None:
+def test_images_that_lie_otherwise_are_copied(driver: Driver) -> None:
     conv, (x, dy) = layer(), operands()
     expected = step(conv, x.requires_grad_(), dy)
-    for _ in range(2):
+    for _ in range(3):
         driver.ran.clear()
-        found = step(conv, x.detach().contiguous().requires_grad_(), dy)
+        found = step(conv, x.detach().contiguous().requires_grad_(), dy.contiguous())
         assert found[1] is not None
         assert torch.equal(found[1], expected[1])  # type: ignore[arg-type]
         same([found[0], *found[2:]], [expected[0], *expected[2:]])
         flat = torch.autograd.grad(conv(x).sum(), conv.weight)  # a gradient that is one number, everywhere
         assert flat[0].shape == conv.weight.shape
-    assert "python" in driver.ran
+    assert "python" in driver.ran  # of one gradient alone
 
 
-def test_parts_of_channels_are_taken_as_they_lie(driver: Driver) -> None:
-    """As a layer between `torch.split` and `torch.cat` meets them."""
+@pytest.mark.parametrize("wide", [False, True])
+def test_filters_that_lie_otherwise_are_copied(driver: Driver, wide: bool) -> None:
+    """As those of a model that was not brought to channels-last."""
     conv, (x, dy) = layer(), operands()
-    expected = step(conv, x.requires_grad_(), dy)
-    for number in range(3):
-        driver.ran.clear()
-        around = [torch.randn_like(x, requires_grad=True) for _ in range(2)]
-        images, slopes = (torch.cat([around[0], part.detach(), around[1]], 1) for part in (x, dy))
-        images = images.detach().requires_grad_()
-        conv.weight.grad = None
-        before, given, after = images.split(x.shape[1], 1)
-        made = torch.cat([before, conv(given), after], 1)
-        made.backward(slopes)
-        parts = [dense(tensor.detach().split(x.shape[1], 1)[1]) for tensor in (made, images.grad)]
-        assert not given.is_contiguous(memory_format=torch.channels_last)
-        same([parts[0], parts[1], conv.weight.grad], expected[:3])
-        assert set(driver.ran) == {"native" if number else "python"}
+    conv.to(F32 if wide else BF16)
+    with autocast():
+        expected = step(conv, x.requires_grad_(), dy)
+        conv.weight.data = conv.weight.data.contiguous()
+        for _ in range(4):
+            driver.ran.clear()
+            found = step(conv, x.requires_grad_(), dy)
+            assert found[2] is not None
+            assert torch.equal(found[2], expected[2])  # type: ignore[arg-type]
+            same(found[:2], expected[:2])
+        assert set(driver.ran) == {"native"}
+
+
+def around(tensor: Tensor) -> Tensor:
+    """A tensor of whose channels those are the middle ones."""
+    return torch.cat([torch.randn_like(tensor), tensor.detach(), torch.randn_like(tensor)], 1)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_of_channels(driver: Driver, wide: bool, turned: bool) -> None:
+    """As a layer between `torch.split` and `torch.cat` meets them: as they lie, or (`turned`) copied."""
+    conv, (x, dy) = layer(), operands()
+    conv.to(F32 if wide else BF16)
+    memory = torch.contiguous_format if turned else torch.channels_last
+    with autocast():
+        expected = step(conv, x.to(conv.weight.dtype).requires_grad_(), dy)
+        for _ in range(4):
+            driver.ran.clear()
+            images = around(x).to(conv.weight.dtype).contiguous(memory_format=memory).requires_grad_()
+            before, given, after = images.split(x.shape[1], 1)
+            conv.zero_grad()
+            torch.cat([before, conv(given), after], 1).backward(around(dy).contiguous(memory_format=memory))
+            assert not given.is_contiguous(memory_format=memory)
+            assert images.grad is not None
+            same([dense(images.grad.split(x.shape[1], 1)[1]), conv.weight.grad], expected[1:])
+        assert set(driver.ran) == {"native"}
 
 
 def test_addresses_that_are_not_aligned_are_calls_of_their_own(driver: Driver) -> None:

@@ -32,11 +32,18 @@ def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool,
         torch.testing.assert_close(found[0].float(), nn.functional.silu(y) if activation else y, atol=0.05, rtol=0.02)
         conv(x.contiguous(), added), conv(x, other.contiguous() if residual else None)
         assert driver.ran[3:] == (["python"] * 2 if residual else ["python", "native"])
+        turned = [other.contiguous(), torch.cat([other, other], 1).split(16, 1)[0]] if residual else [None]
+        for one in turned * 2:  # the same numbers, whatever is copied before
+            given = torch.cat([x, x], 1).split(16, 1)[1]
+            assert torch.equal(conv(x.contiguous(), one), found[0])
+            assert torch.equal(conv(given, one), found[0])
+        assert driver.ran[-2 * len(turned) :] == ["native"] * 2 * len(turned)
+        driver.ran.clear()
         with autocast():
             torch.testing.assert_close(
                 conv(x, added), found[0], atol=0.05, rtol=0.02
             )  # torch, one step after the other
-        assert driver.ran[5:] == []
+        assert not driver.ran
         assert torch_native.fused is not None
         rest = (torch_fused_calls._NUMBERS[activation], torch_geometry.packed(*geometry[:3]), 2)
         assert torch_native.fused(x, conv.weight, conv.scale, conv.bias, added, *rest) is not None
