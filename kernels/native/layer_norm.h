@@ -18,6 +18,8 @@ struct LayerNorm {
 
   int64_t channels(const Tensor& x) const { return x.size(first ? 1 : -1); }
 
+  at::MemoryFormat memory() const { return first ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous; }
+
   bool fits(const Tensor& x) const {
     const bool dense = first ? is_image(x) : is_plain(x) && x.dim() > 1 && x.is_contiguous() && !(address(x) & kAligned);
     return dense && x.numel();
@@ -88,10 +90,10 @@ class RecordedLayerNorm : public torch::autograd::Function<RecordedLayerNorm> {
     const Tensor &x = saved[0], &weight = saved[1], &bias = saved[2], &statistics = saved[3], &dy = given[0];
     const LayerNorm norm{ctx->saved_data["epsilon"].toDouble(), ctx->saved_data["first"].toBool()};
     RowGradients made;
-    if (!at::GradMode::is_enabled() && untraced() && norm.fits(x) && norm.fits(dy) && dy.device() == x.device() &&
-        dy.sizes() == x.sizes())
+    if (!at::GradMode::is_enabled() && untraced() && norm.fits(x))
       if (const auto call = layer_norm_gradients.find(norm.key(x, dy.scalar_type(), weight)))
-        made = row_gradients_of(*call, x, dy, statistics, weight, norm);
+        if (const Tensor taken = as_taken(dy, norm.memory(), x); taken.defined())
+          made = row_gradients_of(*call, x, taken, statistics, weight, norm);
     if (!made[0].defined()) made = from_python(x, dy, statistics, weight, bias, norm);
     return {made[0], weight.defined() ? made[1] : Tensor(), bias.defined() ? made[2] : Tensor(),
             Tensor(), Tensor(), Tensor()};

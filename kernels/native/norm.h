@@ -106,10 +106,10 @@ class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
     const Tensor& dy = given[0];
     const Setting setting{ctx->saved_data["setting"].toInt()};
     NormGradients made;
-    if (!at::GradMode::is_enabled() && untraced() && is_image(x) && is_like(x, dy)) {
-      const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias}));
-      if (call) made = norm_gradients_of(*call, x, dy, other, statistics, weight, bias);
-    }
+    if (!at::GradMode::is_enabled() && untraced() && is_image(x) && dy.scalar_type() == x.scalar_type())
+      if (const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias})))
+        if (const Tensor taken = as_taken(dy, at::MemoryFormat::ChannelsLast, x); taken.defined())
+          made = norm_gradients_of(*call, x, taken, other, statistics, weight, bias);
     if (!made.x.defined()) made = from_python(x, dy, other, statistics, weight, bias, setting);
     const bool residual = ctx->saved_data["residual"].toBool();
     return {made.x, !residual ? Tensor() : other.defined() ? made.passed : dy,

@@ -68,6 +68,13 @@ bool is_like(const Tensor& x, const Tensor& other) {
          other.device() == x.device();
 }
 
+// The gradient of a result as the kernels take it: this one, or a copy; undefined where it is another kind of tensor.
+Tensor as_taken(const Tensor& dy, at::MemoryFormat memory, const Tensor& like) {
+  if (!is_plain(dy) || dy.device() != like.device() || dy.sizes() != like.sizes()) return {};
+  const Tensor dense = dy.contiguous(memory);
+  return address(dense) & kAligned ? dense.clone() : dense;
+}
+
 Tensor made_like(const Tensor& x) { return at::empty_strided(x.sizes(), x.strides(), x.options()); }
 
 OptionalTensor if_there(const Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }

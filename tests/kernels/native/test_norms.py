@@ -81,7 +81,7 @@ def test_norms_of_other_tensors_are_left_to_python(norms: Driver) -> None:
     assert set(norms.ran[-2:]) == {"native"}
     flat = norm_step(layer, x, None, dy.contiguous())
     same(flat[:4], expected[:4])
-    assert norms.ran[-2:] == ["native", "python"]
+    assert norms.ran[-2:] == ["native", "native"]  # of a gradient that is copied first
     y = layer(x)
     assert "Recorded" in y.grad_fn.name()  # whoever computes it: what tests on GPUs go by
     (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
