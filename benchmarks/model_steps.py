@@ -13,9 +13,7 @@ from typing import Any
 
 DEVICE = "cuda"
 ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
-HOST_ROUNDS = (
-    9  # where the host is timed as much as the GPU: rounds of a busy one differ by a tenth, and the fastest counts
-)
+HOST_ROUNDS = 15  # where the host is timed as much as the GPU
 SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
 ISSUES = 15  # steps of which the host's part is timed
 LOSS_STEPS = 100
@@ -195,8 +193,17 @@ def in_turns(steps: dict[str, Step]) -> dict[str, float]:
 
 
 def by_host(steps: dict[str, Step]) -> dict[str, float]:
-    """The same of steps that take the host as long as the GPU: of the fastest round, as others keep a host busy."""
-    return {who: round(min(times), 3) for who, times in _timed(steps, HOST_ROUNDS).items()}
+    """The same of steps that take the host as long as the GPU: the first one's median, and the others' by the median of
+    their ratios to it within a round. A host that others use changes from one second to the next, for all of a round.
+    """
+    rounds = _timed(steps, HOST_ROUNDS)
+    first = next(iter(rounds.values()))
+    usual = statistics.median(first)
+
+    def beside(times: list[float]) -> float:
+        return statistics.median(time / other for time, other in zip(times, first, strict=True))
+
+    return {who: round(usual * beside(times), 3) for who, times in rounds.items()}
 
 
 def _timed(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
