@@ -26,6 +26,7 @@ from .torch_calls import DTYPES
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
+from .torch_in_place import Tracer, undisturbed, without_unread, writes
 from .torch_layers import GroupedConv2d
 from .torch_operators import forward as convolution
 from .torch_replacement import replace_convolutions
@@ -123,7 +124,7 @@ class Reader:
         chain = Chain((start,))
         while (reader := self._only_reader(chain.end)) is not None and not (norm_alone and chain.norm):
             longer = self._longer(chain, reader)
-            if longer is None:
+            if longer is None or not undisturbed(start, reader, chain.nodes, self.root):
                 break
             chain = longer
         return chain
@@ -181,6 +182,8 @@ class Reader:
         other = second if first is given else first
         if not isinstance(other, fx.Node) or other is given or not _same_extents(node, given):
             return None
+        if first is other and writes(node, self.root) and len(other.users) > 1:  # others read the sum, too
+            return None
         return other
 
     def _activation(self, node: fx.Node) -> str:
@@ -230,7 +233,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     traced = fx.GraphModule(model, graph)
     for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
         traced.graph.erase_node(node)
-    traced.graph.eliminate_dead_code()
+    without_unread(traced.graph, traced)
     dense = dtype in DTYPES and _multiplies_from_shared_memory()
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
@@ -240,7 +243,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     return traced.to(dtype).requires_grad_(False)
 
 
-class _Tracer(fx.Tracer):
+class _Tracer(Tracer):
     """Convolutions, and layers of torch whose class is not subclassed, are leaves."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from .torch_in_place import undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
 
 ADDITIONS = (operator.add, operator.iadd, torch.add)
@@ -95,6 +96,8 @@ def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[tuple[NormAct2d, nn.Mod
             continue
         (end,) = readers
         for start in _summed(end):
+            if not undisturbed(start, end, (start, *start.users), block):
+                continue
             norm = block.get_submodule(str(start.target)) if start.op == "call_module" else None
             if isinstance(norm, NormAct2d) and norm.activation == "" and len(called[norm]) == 1 and bare(norm):
                 _rewrite(graph, start, end)
@@ -110,6 +113,8 @@ def _summed(end: fx.Node) -> tuple[fx.Node, ...]:
     if len(total.users) != 1 or total.args[0] is total.args[1]:
         return ()
     both = [node for node in total.args if isinstance(node, fx.Node)]
+    if writes(total, None) and len(both[0].users) != 1:  # others read the sum, too
+        return ()
     return tuple(node for node in both if len(both) == 2 and len(node.users) == 1 and len(node.args) == 1)
 
 

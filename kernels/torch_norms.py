@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operators
 from .normalization.batch_norm import NormKind
+from .torch_in_place import Tracer
 from .torch_norm_calls import Running
 from .torch_norm_library import Norm
 
@@ -257,7 +258,7 @@ def bare(layer: nn.Module) -> bool:
 # -- what follows a norm -----------------------------------------------------------------------------------------------
 
 
-class _Tracer(fx.Tracer):
+class _Tracer(Tracer):
     """Layers of torch, those without parts and norms of timm are leaves."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

@@ -1,0 +1,85 @@
+"""What nodes of torch.fx graphs write into: such a graph says which node reads which, and nothing of that.
+
+A call in the place of several nodes stands where the last of them does, and reads there what the first one read: that
+is the same only where nothing between them writes into it. And what writes may be there for that alone, read by nobody.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection
+from typing import Any
+
+from torch import fx, nn
+
+# Those of Python that write into their first operand, by their methods.
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{function.__name__}__": function
+    for function in (
+        operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
+        operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
+    )
+}  # fmt: skip
+_ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
+_WRITING = {operator.setitem, *_OPERATORS.values()}
+
+
+class Proxy(fx.Proxy):
+    """A value that is traced. That of torch.fx takes `x += y` for `x = x + y`, which writes into nothing."""
+
+
+def _traced(function: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    def method(self: fx.Proxy, other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return method
+
+
+for _name, _function in _OPERATORS.items():
+    setattr(Proxy, _name, _traced(_function))
+
+
+class Tracer(fx.Tracer):
+    """One whose graphs have what is written in place."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """The value of a node."""
+        return Proxy(node, self)
+
+
+def writes(node: fx.Node, root: nn.Module | None) -> bool:
+    """Whether a node writes into what it is given; `root` holds the modules that are called, where there are any.
+
+    By torch's names: methods and functions that end with an underscore, and what is told to work in place.
+    """
+    if node.op == "call_module":
+        return root is not None and bool(getattr(root.get_submodule(str(node.target)), "inplace", False))
+    if node.op not in ("call_method", "call_function"):
+        return False
+    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
+    named = name.endswith("_") and not name.endswith("__")
+    told = bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None
+    return named or told or node.target in _WRITING
+
+
+def undisturbed(start: fx.Node, end: fx.Node, own: Collection[fx.Node], root: nn.Module | None) -> bool:
+    """Whether nothing between two nodes of a graph writes into what was there before.
+
+    Not counted are what is their `own`, and layers that write into the result of a layer between them.
+    """
+    node, new = start.next, set[fx.Node]()
+    while node is not end:
+        module = root.get_submodule(str(node.target)) if node.op == "call_module" and root is not None else None
+        if isinstance(module, _ALLOCATING):
+            new.add(node)
+        elif node not in own and writes(node, root):
+            if module is None or node.args[0] not in new:
+                return False
+            new.add(node)
+        node = node.next
+    return True
+
+
+def without_unread(graph: fx.Graph, root: nn.Module) -> None:
+    """Take the nodes that nobody reads, and what they alone read, out of a graph, but for those that write."""
+    graph.eliminate_dead_code(lambda node: writes(node, root) or node.is_impure())

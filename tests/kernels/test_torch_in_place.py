@@ -1,0 +1,157 @@
+"""Models that write into tensors in place, fused: whatever is put in one launch, the numbers stay those of the model.
+
+Programs are drawn: each line makes a value of those before it, or writes into one.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from torch import Tensor, nn
+
+from tapestry.kernels.torch import fuse_for_inference, fuse_norms, replace_convolutions
+from tapestry.kernels.torch_in_place import Tracer, writes
+from tapestry.kernels.torch_norms import NormAct2d
+
+CHANNELS = 4
+LAYERS = {
+    "grouped": lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=2),
+    "dense": lambda: nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False),
+    "norm": lambda: nn.BatchNorm2d(CHANNELS),
+    "relu": nn.ReLU,
+    "relu in place": lambda: nn.ReLU(inplace=True),
+}
+FUNCTIONS: dict[str, Any] = {
+    "add": lambda a, b: a + b,
+    "iadd": operator.iadd,
+    "scale into": lambda a, b: a.mul_(0.5),
+    "silu into": lambda a, b: nn.functional.silu(a, inplace=True),
+}
+Line = tuple[str, int, int, bool]
+LINES = st.lists(
+    st.tuples(st.sampled_from([*LAYERS, *FUNCTIONS]), st.integers(0, 3), st.integers(0, 3), st.booleans()),
+    min_size=2, max_size=8,
+)  # fmt: skip
+
+
+class Program(nn.Module):
+    """Lines of (what, its operands counted from the newest value, whether the result is kept)."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        super().__init__()
+        self.lines = lines
+        self.layers = nn.ModuleList(LAYERS[what]() if what in LAYERS else nn.Identity() for what, *_ in lines)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [x * 1.0]
+        for layer, (what, first, second, kept) in zip(self.layers, self.lines, strict=True):
+            one, other = (values[max(0, len(values) - 1 - number)] for number in (first, second))
+            made = layer(one) if what in LAYERS else FUNCTIONS[what](one, other)
+            if kept:
+                values.append(made)
+        return values[-1]
+
+
+def made(lines: list[Line]) -> tuple[Program, Tensor]:
+    torch.manual_seed(len(lines))
+    model = Program(lines)
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            assert part.running_mean is not None
+            part.running_mean.normal_()
+            part.weight.data.uniform_(0.5, 2)
+    return model, torch.randn(2, CHANNELS, 5, 6).contiguous(memory_format=torch.channels_last)
+
+
+@settings(max_examples=150)
+@given(LINES)
+def test_inference(lines: list[Line]) -> None:
+    model, x = made(lines)
+    fused = fuse_for_inference(model, torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), model.eval()(x), rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=150)
+@given(LINES)
+def test_training(lines: list[Line]) -> None:
+    model, x = made(lines)
+    fused = copy.deepcopy(model)
+    replace_convolutions(fused)
+    fuse_norms(fused)
+    results = []
+    for one in (model, fused):
+        given = x.clone().requires_grad_()
+        try:
+            y = one(given)
+            y.square().sum().backward()
+        except RuntimeError as error:  # autograd needs a value that was written into
+            assume("modified by an inplace operation" not in str(error))
+            raise
+        results.append((y.detach(), given.grad))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_a_write_that_nobody_reads_is_made() -> None:
+    """As `out.mul_(self.gain)` in a block without norms."""
+    model, x = made([("grouped", 0, 0, True), ("scale into", 0, 0, False), ("relu", 0, 0, True)])
+    plain, _ = made([("grouped", 0, 0, True), ("relu", 0, 0, True)])
+    plain.layers.load_state_dict(model.layers.state_dict(), strict=False)
+    with torch.no_grad():
+        found, without = fuse_for_inference(model, torch.float32)(x), plain.eval()(x)
+        torch.testing.assert_close(found, model.eval()(x))
+    assert not torch.allclose(found, without)
+
+
+def test_a_sum_into_what_others_read_is_no_part_of_a_launch() -> None:
+    model, x = made([("grouped", 0, 0, True), ("iadd", 1, 0, True), ("relu", 0, 0, True), ("add", 0, 3, True)])
+    with torch.no_grad():
+        torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), model.eval()(x))
+
+
+def test_a_sum_into_what_others_read_is_no_part_of_a_norm() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.act, self.later = nn.BatchNorm2d(CHANNELS), nn.ReLU(), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            shortcut = x * 1.0
+            total = shortcut
+            total += self.norm(x)
+            made: Tensor = self.act(total) + shortcut
+            return made
+
+    block, (_, x) = nn.Sequential(Block()), made([])
+    expected = copy.deepcopy(block)(x)
+    fuse_norms(block)
+    torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (lambda x: x.mul_(2), True), (lambda x: x.mul(2), False), (lambda x: torch.relu_(x), True),
+        (lambda x: nn.functional.relu(x, inplace=True), True), (lambda x: nn.functional.relu(x), False),
+        (lambda x: operator.iadd(x, 1), True), (lambda x: operator.imul(x, 2), True), (lambda x: x + 1, False),
+        (lambda x: x.float(), False), (lambda x: torch.add(x, 1, out=x), True),
+    ],
+)  # fmt: skip
+def test_what_writes(body: Any, expected: bool) -> None:
+    graph = Tracer().trace(body)
+    node = next(node for node in graph.nodes if node.op not in ("placeholder", "output"))
+    assert writes(node, None) == expected
+
+
+def test_a_norm_takes_the_sum_where_nothing_is_written() -> None:
+    """That the drawn programs above are fused at all."""
+    model, _ = made([("norm", 0, 0, True), ("add", 0, 1, True), ("relu", 0, 0, True)])
+    assert model.lines
+    fuse_norms(model)
+    assert any(isinstance(part, NormAct2d) for part in model.modules())
