@@ -19,7 +19,7 @@ from tapestry.kernels.torch import fuse_for_inference, fuse_norms, replace_convo
 from tapestry.kernels.torch_in_place import Tracer, writes
 from tapestry.kernels.torch_norms import NormAct2d
 
-CHANNELS = 4
+CHANNELS = 8
 LAYERS = {
     "grouped": lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=2),
     "dense": lambda: nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False),
