@@ -12,11 +12,11 @@ TRAINING = ("training_graph_ms", "training_eager_ms")
 FUSED_GOALS = {"efficientnet_b0": 1.5, "mobilenetv3_large_100": 1.5}
 
 Cases = Mapping[str, Mapping[str, Any]]
-Goals = Mapping[str, float]
+Goals = Mapping[str, float | None]
 
 
 def tables(data: Mapping[str, Any], goals: Goals) -> str:
-    """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model."""
+    """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model, or None."""
     cases = {name: data["models"][name] for name in goals if name in data["models"]}
     parts = [_head(data["machine"]), _training(cases, goals), _excited(cases), _inference(cases), _first(cases)]
     parts.append(_losses(cases))
@@ -63,14 +63,20 @@ def _training(cases: Cases, goals: Goals) -> str:
         layers = f"{case['taken']} of {case['taken'] + case['left']}"
         graph, eager = ([*_pair(case, what), *_beside(case.get(what, {}), "norms")] for what in TRAINING)
         rest = [*eager, *_pair(case, "training_compile_ms"), *_pair(case, "training_compile_graph_ms")]
-        goal = f"{goals[name]:.2f}"
+        goal = "-" if goals[name] is None else f"{goals[name]:.2f}"
         rows.append([f"{name}, {case['batch']}", layers, str(case.get("norms", "-")), *graph, goal, *rest])
     title = (
         "Training, forward and backward, ms: `ours` has our convolutions alone, `+ norms` fused norms too. The"
         " goal of eager and of\ncompiled models is 1.00. `compile, graph` are compiled steps captured as CUDA"
         " graphs:\n\n"
     )
-    return title + table(head, rows) if rows else ""
+    return title + _measured(head, rows) if rows else ""
+
+
+def _measured(head: list[str], rows: list[list[str]]) -> str:
+    """A table without the columns that nobody measured."""
+    kept = [number for number in range(len(head)) if any(row[number] != "-" for row in rows)]
+    return str(table([head[number] for number in kept], [[row[number] for number in kept] for row in rows]))
 
 
 def _excited(cases: Cases) -> str:
@@ -120,7 +126,7 @@ def _inference(cases: Cases) -> str:
         "Inference, ms: the model in bf16 beside `fuse_for_inference` of it; and under autocast, replaced layers alone."
         " Errors are of the\nresults, relative, against the model in f32:\n\n"
     )
-    return title + table(head, rows) if rows else ""
+    return title + _measured(head, rows) if rows else ""
 
 
 def _first(cases: Cases) -> str:

@@ -381,7 +381,7 @@ def write_page(found: dict[str, Any], given: argparse.Namespace) -> None:
     from model_tables import tables  # type: ignore[import-not-found, unused-ignore]
 
     models = UNSEEN if given.unseen else MODELS
-    text = tables(found, {name: model.goal for name, model in models.items()})
+    text = tables(found, {name: None if given.unseen else model.goal for name, model in models.items()})
     print(text)
     if given.doc:
         into(given.doc, "models of others" if given.unseen else "models", text)
