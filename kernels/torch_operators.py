@@ -1,8 +1,8 @@
 """`tapestry::grouped_conv2d` and its two gradients as torch operators: kernels, fake tensors, autograd, autocast.
 
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]; padding is (top, bottom, left, right). Results
-are channels-last in memory; operands that are neither that nor parts of such are copied. CUDA tensors run the kernels of this package on torch's
-current stream (`torch_calls`); CPU tensors torch's own convolution.
+are channels-last in memory; operands that are neither that nor parts of such are copied. CUDA tensors run the kernels
+of this package on torch's current stream (`torch_calls`); CPU tensors torch's own convolution.
 
 The filter of a convolution in f16 or bf16 may be of f32; so is its gradient then.
 
