@@ -11,6 +11,7 @@ other convolutions; `fuse_compiled` to whatever torch.compile compiles without g
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
 from .torch_in_place import Tracer, undisturbed, without_unread, writes
 from .torch_layers import GroupedConv2d
+from .torch_norms import bare
 from .torch_operators import forward as convolution
 from .torch_replacement import replace_convolutions
 from .torch_stem import Stem, in_blocks
@@ -60,6 +62,8 @@ ACTIVATION_LAYERS: dict[type, str] = {
     nn.GELU: "gelu",
     nn.Hardswish: "hardswish",
 }
+FUSED = "fused"  # what the names of layers begin with that stand for several
+PART = "fused_part"  # the graph of a part of a model
 NORM_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 
@@ -207,40 +211,98 @@ def _same_extents(node: fx.Node, given: fx.Node) -> bool:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> fx.GraphModule:
+def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
     """A copy of `model` for inference in `dtype` whose grouped convolutions do what follows them: one launch each.
 
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
     bf16 that of the first convolution too, where it has up to four channels and stride 2, and of 1 x 1 ones of up to 24
     channels. Batch norms behind other convolutions are folded into their filters, in f32; 1 x 1 ones become matrix
     products, with relu where that follows. The copy is in evaluation and has no gradients; parameters are rounded to
-    `dtype` last. Raises `WrongValue` for a model that `torch.fx` cannot trace, because its control flow depends on
-    values.
+    `dtype` last.
+
+    It is a graph of `torch.fx`. Of a model that cannot be traced, because its control flow depends on values, the
+    largest parts that can are fused instead, each in its place, beside the layers that it was made of. Raises
+    `WrongValue` where those have nothing to fuse.
     """
     model = copy.deepcopy(model).eval()
     settle_filters(model)
     replace_convolutions(model)
+    dense = dtype in DTYPES and _multiplies_from_shared_memory()
     try:
         graph = _Tracer().trace(model)
     except Exception as error:
-        raise WrongValue(
-            "torch.fx cannot trace this model",
-            where="fuse_for_inference",
-            expected="a model whose control flow does not depend on its input",
-            came=f"{type(error).__name__}: {error}",
-            hint="compile it instead, after fuse_compiled()",
-        ) from error
+        if not _fuse_parts(model, dense):
+            raise WrongValue(
+                "torch.fx cannot trace this model, nor a part of it that could be fused",
+                where="fuse_for_inference",
+                expected="a model whose control flow does not depend on its input",
+                came=f"{type(error).__name__}: {error}",
+                hint="compile it instead, after fuse_compiled()",
+            ) from error
+        made = model
+    else:
+        made = _fused(model, graph, dense)
+    return made.to(dtype).requires_grad_(False)
+
+
+def _fused(model: nn.Module, graph: fx.Graph, dense: bool) -> fx.GraphModule:
+    """What a graph of a model says, with launches that do more than one of its layers."""
     traced = fx.GraphModule(model, graph)
     for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
         traced.graph.erase_node(node)
     without_unread(traced.graph, traced)
-    dense = dtype in DTYPES and _multiplies_from_shared_memory()
+    for node in traced.graph.nodes:  # types of `from __future__ import annotations` are text, and cannot be pickled
+        node.type = None if isinstance(node.type, str) else node.type
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
-            _fuse_layer(traced, Reader(traced.graph, traced), start, f"fused_{number}", dense)
+            _fuse_layer(traced, Reader(traced.graph, traced), start, f"{FUSED}_{number}", dense)
     traced.delete_all_unused_submodules()
     traced.recompile()
-    return traced.to(dtype).requires_grad_(False)
+    return traced
+
+
+class Within:
+    """The forward of a part of a model, by its graph; copied and pickled with the part."""
+
+    def __init__(self, part: nn.Module) -> None:
+        self.part = part
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.part.get_submodule(PART)(*given, **named)
+
+
+def _fuse_parts(model: nn.Module, dense: bool) -> bool:
+    """Fuse the largest parts of a model that can be traced, in their places; whether there was anything to fuse."""
+    found = False
+    for part in model.children():
+        if "forward" in vars(part):  # it is in several places
+            continue
+        graph = _graph_of(part)
+        if graph is None:
+            found |= _fuse_parts(part, dense)
+            continue
+        traced = _fused(part, graph, dense)
+        if any(name.startswith(FUSED) for name, _ in traced.named_children()):
+            part.add_module(PART, traced)
+            part.forward = Within(part)
+            found = True
+    return found
+
+
+def _graph_of(part: nn.Module) -> fx.Graph | None:
+    """What a part of a model does with its one operand; None where that cannot be told.
+
+    What has a default may be given or not: then a trace would say one thing for both.
+    """
+    own = not type(part).__module__.startswith("torch.nn") or isinstance(part, nn.Sequential)
+    operands = list(inspect.signature(part.forward).parameters.values())
+    plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
+    if not own or not bare(part) or len(operands) != 1 or len(plain) != 1 or next(part.children(), None) is None:
+        return None
+    try:
+        return _Tracer().trace(part)
+    except Exception:
+        return None
 
 
 class _Tracer(Tracer):

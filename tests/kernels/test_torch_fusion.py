@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +19,7 @@ from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
 from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
 from tapestry.kernels.torch_fused_calls import Following
-from tapestry.kernels.torch_fusion import fuse_graph
+from tapestry.kernels.torch_fusion import PART, fuse_graph
 from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_stem import Stem, in_blocks
 from tapestry.kernels.torch_timm import moved
@@ -184,13 +186,69 @@ def test_values_with_two_readers_are_not_hidden() -> None:
     torch.testing.assert_close(fuse_for_inference(model, torch.float32)(IMAGES), model(IMAGES))
 
 
-def test_control_flow_on_values_is_refused_with_what_to_do() -> None:
-    class Flow(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x if x.sum() > 0 else -x
+class Turn(nn.Module):
+    """Turns its input by its values."""
 
-    with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
-        fuse_for_inference(Flow())
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class Optional(nn.Module):
+    """A layer whose second operand may be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.ReLU())
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y: Tensor = self.layers(x)
+        return y if scale is None else y * scale
+
+
+class Turned(nn.Module):
+    """Blocks, one of them in two places, between what cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.turn, self.last = Block(), Turn(), nn.Sequential(Block(nn.SiLU), nn.Conv2d(8, 8, 1))
+        self.again, self.optional = self.first, Optional()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.turn(self.first(x))
+        y = self.turn(nn.functional.interpolate(y, scale_factor=2))
+        y = self.optional(self.again(y), torch.full((1,), 3.0))
+        y = self.optional(nn.functional.interpolate(y, scale_factor=2))
+        made: Tensor = self.last(y)
+        return made
+
+
+def launched(model: nn.Module) -> list[FusedConv2d]:
+    return [part for part in model.modules() if isinstance(part, FusedConv2d)]
+
+
+def test_parts_of_what_cannot_be_traced() -> None:
+    model = seen(Turned())
+    fused = fuse_for_inference(model, torch.float32)
+    assert [name for name, _ in fused.named_modules() if name.endswith(PART)] == [
+        f"first.{PART}", f"last.{PART}", f"optional.layers.{PART}"
+    ]  # fmt: skip
+    launches = [len(launched(part)) for part in (fused.first, fused.optional, fused.last)]
+    assert launches == [2, 1, 3]  # depthwise and grouped; the layer; and the last one, which is taken, too
+    assert type(fused.first) is Block
+    others = (fused, copy.deepcopy(fused), pickle.loads(pickle.dumps(fused)))
+    for made in others:
+        torch.testing.assert_close(made(IMAGES), model(IMAGES))
+        torch.testing.assert_close(made(-IMAGES), model(-IMAGES))
+    with torch.no_grad():
+        for part in launched(others[1]):
+            part.weight.zero_()
+    assert not torch.allclose(others[1](IMAGES), others[2](IMAGES))  # each computes with its own
+
+
+def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:
+    for model in (Turn(), nn.Sequential(Turn(), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))):
+        with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
+            fuse_for_inference(model)
 
 
 # -- compiled graphs ---------------------------------------------------------------------------------------------------
