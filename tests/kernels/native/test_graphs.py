@@ -25,9 +25,14 @@ def taken(driver: Driver, extension: Any) -> Driver:
     return driver
 
 
+@pytest.mark.parametrize("lies", ["dense", "part", "turned"])
 @pytest.mark.parametrize("dtype", [BF16, F32])
-def test_operators_of_graphs(taken: Driver, dtype: torch.dtype) -> None:
+def test_operators_of_graphs(taken: Driver, dtype: torch.dtype, lies: str) -> None:
     conv, (x, dy) = layer(dtype=dtype), operands()
+    if lies == "part":
+        x, dy = (torch.cat([tensor, tensor, tensor], 1).split(16, 1)[1] for tensor in (x, dy))
+    elif lies == "turned":
+        x, dy = x.contiguous(), dy.contiguous()
     number, w = torch_operators.packed((1, 1), (1, 1, 1, 1), (1, 1)), conv.weight.detach()
 
     def computed() -> list[Tensor]:
