@@ -27,7 +27,7 @@ from .torch_calls import DTYPES
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
-from .torch_in_place import Tracer, undisturbed, without_unread, writes
+from .torch_in_place import ADDITIONS, Tracer, undisturbed, without_unread, writes
 from .torch_layers import GroupedConv2d
 from .torch_norms import bare
 from .torch_operators import forward as convolution
@@ -48,7 +48,6 @@ _torch: Any = torch
 _functions = nn.functional
 NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout2d)
-ADDITIONS = (operator.add, operator.iadd, torch.add)
 ACTIVATION_FUNCTIONS: dict[Any, str] = {
     _functions.relu: "relu",
     torch.relu: "relu",
@@ -294,13 +293,13 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
 
     What has a default may be given or not: then a trace would say one thing for both.
     """
-    own = not type(part).__module__.startswith("torch.nn") or isinstance(part, nn.Sequential)
-    operands = list(inspect.signature(part.forward).parameters.values())
-    plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
-    if not own or not bare(part) or len(operands) != 1 or len(plain) != 1 or next(part.children(), None) is None:
+    of_torch = type(part).__module__.startswith("torch.nn") and not isinstance(part, nn.Sequential)
+    if of_torch or not bare(part) or next(part.children(), None) is None:
         return None
     try:
-        return _Tracer().trace(part)
+        operands = list(inspect.signature(part.forward).parameters.values())
+        plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
+        return _Tracer().trace(part) if len(operands) == len(plain) == 1 else None
     except Exception:
         return None
 

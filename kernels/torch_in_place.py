@@ -10,33 +10,46 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
+import torch
 from torch import fx, nn
 
-# Those of Python that write into their first operand, by their methods.
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    f"__{function.__name__}__": function
-    for function in (
-        operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
-        operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
-    )
-}  # fmt: skip
+_OPERATORS = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+    operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
+)  # fmt: skip
+
+
+def _function(name: str, does: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def function(x: Any, y: Any) -> Any:
+        return does(x, y)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+# The same as functions of this module. Python's own would be written as statements by torch.fx, of which a number,
+# that cannot be written into, is another one afterwards wherever it is read.
+in_place = {f"in_place_{does.__name__}": _function(f"in_place_{does.__name__}", does) for does in _OPERATORS}
+globals().update(in_place)
+
+ADDITIONS = (operator.add, torch.add, operator.iadd, in_place["in_place_iadd"])
+_WRITING = {operator.setitem, *_OPERATORS, *in_place.values()}
 _ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
-_WRITING = {operator.setitem, *_OPERATORS.values()}
 
 
 class Proxy(fx.Proxy):
     """A value that is traced. That of torch.fx takes `x += y` for `x = x + y`, which writes into nothing."""
 
 
-def _traced(function: Callable[..., Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+def _method(function: Callable[[Any, Any], Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
     def method(self: fx.Proxy, other: Any) -> fx.Proxy:
         return self.tracer.create_proxy("call_function", function, (self, other), {})
 
     return method
 
 
-for _name, _function in _OPERATORS.items():
-    setattr(Proxy, _name, _traced(_function))
+for _name, _made in in_place.items():
+    setattr(Proxy, f"__{_name.removeprefix('in_place_')}__", _method(_made))
 
 
 class Tracer(fx.Tracer):
@@ -56,10 +69,18 @@ def writes(node: fx.Node, root: nn.Module | None) -> bool:
         return root is not None and bool(getattr(root.get_submodule(str(node.target)), "inplace", False))
     if node.op not in ("call_method", "call_function"):
         return False
-    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
-    named = name.endswith("_") and not name.endswith("__")
-    told = bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None
-    return named or told or node.target in _WRITING
+    known = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    name, *_ = str(known).split(".")  # of an operator's overload
+    named = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
+    return named or node.target in _WRITING or bool(_given(node, "inplace")) or node.kwargs.get("out") is not None
+
+
+def _given(node: fx.Node, name: str) -> Any:
+    """An operand of a function of Python's, by its name."""
+    code = getattr(node.target, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    place = names.index(name) if name in names else len(node.args)
+    return node.args[place] if place < len(node.args) else node.kwargs.get(name)
 
 
 def undisturbed(start: fx.Node, end: fx.Node, own: Collection[fx.Node], root: nn.Module | None) -> bool:

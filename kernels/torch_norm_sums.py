@@ -10,18 +10,14 @@ same in training and in evaluation, so that nothing in it is fixed but which par
 from __future__ import annotations
 
 import importlib
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import fx, nn
 
-from .torch_in_place import undisturbed, writes
+from .torch_in_place import ADDITIONS, undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
-
-ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
 class Rewritten:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import pickle
 from typing import Any
 
 import hypothesis.strategies as st
@@ -140,13 +141,36 @@ def test_a_sum_into_what_others_read_is_no_part_of_a_norm() -> None:
         (lambda x: x.mul_(2), True), (lambda x: x.mul(2), False), (lambda x: torch.relu_(x), True),
         (lambda x: nn.functional.relu(x, inplace=True), True), (lambda x: nn.functional.relu(x), False),
         (lambda x: operator.iadd(x, 1), True), (lambda x: operator.imul(x, 2), True), (lambda x: x + 1, False),
-        (lambda x: x.float(), False), (lambda x: torch.add(x, 1, out=x), True),
+        (lambda x: x.float(), False), (lambda x: nn.functional.relu(x, True), True),
+        (lambda x: nn.functional.relu(x, False), False), (lambda x: x & 1, False),
+        (lambda x: torch.ops.aten.relu_.default(x), True),
+        (lambda x: torch.ops.aten.relu.default(x), False), (lambda x: torch.add(x, 1, out=x), True),
     ],
 )  # fmt: skip
 def test_what_writes(body: Any, expected: bool) -> None:
     graph = Tracer().trace(body)
     node = next(node for node in graph.nodes if node.op not in ("placeholder", "output"))
     assert writes(node, None) == expected
+
+
+def test_a_number_stays_what_it_is_elsewhere() -> None:
+    class Halved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=CHANNELS)
+
+        def forward(self, x: Tensor) -> Tensor:
+            rows = half = x.shape[2]
+            half //= 2
+            made: Tensor = self.conv(x)[:, :, :half] * rows
+            return made
+
+    _, x = made([])
+    model = Halved().eval()
+    fused = fuse_for_inference(model, torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(fused(x), model(x))
+        torch.testing.assert_close(pickle.loads(pickle.dumps(fused))(x), model(x))
 
 
 def test_a_norm_takes_the_sum_where_nothing_is_written() -> None:
