@@ -29,7 +29,8 @@ def warm_up(
     progress: bool = False,
     background: bool = False,
 ) -> list[Compiled]:
-    """Compile every kernel that `plan` needs, at most `jobs` at a time (one a processor unless given).
+    """Compile every kernel that `plan` needs, by at most `jobs` processes (one a processor unless given), and as many
+    that choose.
 
     `plan` is a plan of the planner or its document, whose grouped convolutions are compiled for every shard; or a torch
     model whose layers were replaced, called with `example` (a tensor, or a tuple of arguments; nothing is computed, and
@@ -62,7 +63,7 @@ def warm_up(
 
         begin()
     called = _called(plan, example) if model else []
-    items = _layers(plan, example, called, chosen, known) if model else _items(plan)
+    items = _layers(plan, example, called, chosen, known, jobs) if model else _items(plan)
     seen: set[Recipe] = set()
     wanted = once((recipe for item in items for recipe in _recipes(item, chosen, known)), seen)
     later = once(_rounded(called, chosen, known), seen)
@@ -110,21 +111,24 @@ def _called(model: Any, example: Any) -> list[Called]:
     )
 
 
-def _layers(model: Any, example: Any, called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
+def _layers(
+    model: Any, example: Any, called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu, jobs: int | None
+) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training.
 
     Those that take longest to be compiled come first, so that others are chosen and compiled meanwhile.
     """
+    from .choosing import Call, chosen
     from .torch_calls import left_on
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
     from .torch_norms import kinds, lowered
     from .torch_response_norms import response_kinds
 
-    calls = [(what, *call) for call in called for what in passes]
-    for what, problem, biased, wide in sorted(calls, key=lambda call: not _is_long(*call[:2])):
-        if not left_on(problem, what, gpu):  # a gradient has the type of the parameter that it is of
-            yield from recipes(problem, what, gpu, {"bias": True} if biased else None, partial=wide)
+    calls = [Call(problem, what, biased, wide) for problem, biased, wide in called for what in passes]
+    for call in chosen(sorted(calls, key=lambda call: not _is_long(call.what, call.problem)), gpu, jobs):
+        if not left_on(call.problem, call.what, gpu):  # a gradient has the type of the parameter that it is of
+            yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))

@@ -1,0 +1,104 @@
+"""How passes are computed, chosen by processes: what they leave, and what happens where there are none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry.kernels import choosing
+from tapestry.kernels.choosing import Call, chosen
+from tapestry.kernels.convolution import choices
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES
+from tapestry.kernels.cost import cudnn
+from tapestry.kernels.cost.gpu import Gpu, tuned_gpu
+from tapestry.kernels.runtime.kept import is_kept
+
+from .processes import another_process
+
+
+@pytest.fixture
+def gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """With an empty cache and four processors, and nothing chosen yet."""
+    assert not list(folder.iterdir())
+    monkeypatch.setattr(choosing, "processors", lambda: 4)
+    return tuned_gpu()
+
+
+def calls(groups: int = 3) -> list[Call]:
+    """Of layers that no table has."""
+    layers = [ConvolutionProblem(5, 9, 9, 24 * count, count, 3, 3, padding=(1, 1, 1, 1)) for count in range(1, groups)]
+    return [Call(problem, what, False, False) for problem in layers for what in PASSES]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that are begun."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            found.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    return found
+
+
+def test_what_processes_choose_is_found_here(
+    gpu: Gpu, begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = calls()
+    assert not any(is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in wanted)
+    assert list(chosen(wanted, gpu)) == wanted
+    assert len(begun) == 4
+    assert all(process.returncode is not None for process in begun)
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("chosen a second time")
+
+    with monkeypatch.context() as here:
+        here.setattr(cudnn, "is_faster", refused)
+        here.setattr(choices.wide, "way", refused)
+        here.setattr(choices.wide, "gradient_cut", refused)
+        left = [choices.left_to_cudnn(call.problem, call.what, gpu) for call in wanted]
+        kernels = [call.recipes(gpu) for call, by_cudnn in zip(wanted, left, strict=True) if not by_cudnn]
+    assert kernels
+    assert left == [cudnn.is_faster(call.problem, call.what, gpu) for call in wanted]
+    monkeypatch.setenv("TAPESTRY_CACHE", "off")
+    another_process()
+    assert kernels == [call.recipes(gpu) for call, by_cudnn in zip(wanted, left, strict=True) if not by_cudnn]
+    assert list(chosen(wanted, gpu)) == wanted  # where nothing is kept
+
+
+def test_what_is_kept_begins_no_process(gpu: Gpu, begun: list[subprocess.Popen[bytes]]) -> None:
+    for call in calls():
+        choices.left_to_cudnn(call.problem, call.what, gpu)
+    assert list(chosen(calls(), gpu)) == calls()
+    assert list(chosen(calls(2), gpu)) == calls(2)  # nor do few passes
+    assert list(chosen(calls(5), gpu, jobs=1)) == calls(5)  # nor where few are to be begun
+    assert not begun
+
+
+@pytest.mark.parametrize("program", ["/nowhere/python", "ends at once"])
+def test_where_processes_do_not_run_nothing_is_chosen_ahead(
+    program: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program == "ends at once":
+        monkeypatch.setattr(choosing, "SERVING", "raise SystemExit")
+    else:
+        monkeypatch.setattr(sys, "executable", program)
+    assert list(chosen(calls(), gpu)) == calls()
+    assert not any(is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in calls())
+
+
+def test_processes_end_where_nobody_waits_any_more(gpu: Gpu, begun: list[subprocess.Popen[bytes]]) -> None:
+    coming = chosen(calls(5), gpu)
+    next(coming)
+    coming.close()  # type: ignore[attr-defined]
+    assert begun
+    assert all(process.poll() is not None for process in begun)
