@@ -91,7 +91,7 @@ def undisturbed(start: fx.Node, end: fx.Node, own: Collection[fx.Node], root: nn
     node, new = start.next, set[fx.Node]()
     while node is not end:
         module = root.get_submodule(str(node.target)) if node.op == "call_module" and root is not None else None
-        if isinstance(module, _ALLOCATING):
+        if isinstance(module, _ALLOCATING) or (isinstance(module, nn.Identity) and node.args[0] in new):
             new.add(node)
         elif node not in own and writes(node, root):
             if module is None or node.args[0] not in new:
