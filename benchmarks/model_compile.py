@@ -32,7 +32,7 @@ from typing import Any
 
 from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     DEVICE,
-    MODELS,
+    KNOWN,
     Contender,
     Step,
     alone,
@@ -102,7 +102,7 @@ class Compiled:
     """The contenders of a model, compiled, and what is found of their steps."""
 
     def __init__(self, name: str, part: Path, contenders: Iterable[str] = CONTENDERS) -> None:
-        self.part, self.found, self.sizes = part, {}, MODELS[name]
+        self.part, self.found, self.sizes = part, {}, KNOWN[name]
         self.found["batch"], self.found["extent"] = self.sizes.batch, self.sizes.extent
         self.steps: dict[str, Step] = {who: self._step(name, who) for who in contenders}
 
@@ -177,7 +177,7 @@ class Compiled:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(MODELS))
+    parser.add_argument("name", choices=list(KNOWN))
     parser.add_argument("part", type=Path, help="what is found is written there")
     parser.add_argument("--ahead", choices=CONTENDERS, help="compile one contender, for a process that comes later")
     parser.add_argument("--lock", type=Path)

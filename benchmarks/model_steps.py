@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import statistics
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ UNSEEN = {
     "pvt_v2_b1": Model(64),
     "mobilevit_s": Model(64, 256),
 }
+KNOWN = ChainMap(MODELS, UNSEEN)
 
 
 def created(name: str) -> Any:
@@ -86,7 +88,7 @@ def created(name: str) -> Any:
     import torch
 
     torch.manual_seed(0)
-    sizes = (MODELS | UNSEEN)[name]
+    sizes = KNOWN[name]
     extents = {} if sizes.extent == 224 else {"img_size": sizes.extent}
     try:
         model = timm.create_model(name, **extents)

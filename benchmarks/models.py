@@ -33,6 +33,7 @@ from typing import Any
 import model_compile  # type: ignore[import-not-found, unused-ignore]
 from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     DEVICE,
+    KNOWN,
     MODELS,
     UNSEEN,
     Contender,
@@ -65,7 +66,7 @@ class Measurement:
     def __init__(self, name: str, note: Callable[[dict[str, Any]], None]) -> None:
         from tapestry.kernels.torch import fuse_norms, replace_convolutions
 
-        self.name, self.note, self.case, sizes = name, note, {}, (MODELS | UNSEEN)[name]
+        self.name, self.note, self.case, sizes = name, note, {}, KNOWN[name]
         model = created(name)
         self.theirs, self.ours = Contender(model, sizes), Contender(copy.deepcopy(model), sizes)
         report = replace_convolutions(self.ours.model)
@@ -267,7 +268,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds; what is missing is left for a next run")
     parser.add_argument("--unseen", action="store_true", help="models that nobody looked at before, instead")
-    parser.add_argument("--only", nargs="+", choices=[*MODELS, *UNSEEN])
+    parser.add_argument("--only", nargs="+", choices=list(KNOWN))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--jobs", type=int, default=1, help="models that are made ready side by side")
     parser.add_argument("--profile", type=Path, help="a folder for profiles of compiled steps")
@@ -281,7 +282,7 @@ def main() -> int:
     given = parser.parse_args()
     given.only = given.only or list(UNSEEN if given.unseen else MODELS)
     if given.render:
-        write_page(json.loads(given.results.read_text(encoding="utf-8")), given)
+        write_page(json.loads(given.results.read_text(encoding="utf-8")), given.doc, given.unseen)
         return 0
     if why := missing():
         print(f"bench-models: {why}", file=sys.stderr)
@@ -301,7 +302,7 @@ def main() -> int:
         print(name, json.dumps(case), flush=True)
 
     model_compile.measure(compiled, given.limit, given.jobs, note, given.profile)
-    write_page(found, given)
+    write_page(found, given.doc, given.unseen)
     return 0
 
 
@@ -375,16 +376,16 @@ def side_by_side(wanted: dict[str, list[str]], given: argparse.Namespace, found:
         list(pool.map(run, wanted))
 
 
-def write_page(found: dict[str, Any], given: argparse.Namespace) -> None:
+def write_page(found: dict[str, Any], document: Path | None, unseen: bool = False) -> None:
     """Print the tables of models of the list or of those unseen, and put them between their markers of a document."""
     from marked import into  # type: ignore[import-not-found, unused-ignore]
     from model_tables import tables  # type: ignore[import-not-found, unused-ignore]
 
-    models = UNSEEN if given.unseen else MODELS
-    text = tables(found, {name: None if given.unseen else model.goal for name, model in models.items()})
+    models = UNSEEN if unseen else MODELS
+    text = tables(found, {name: None if unseen else model.goal for name, model in models.items()})
     print(text)
-    if given.doc:
-        into(given.doc, "models of others" if given.unseen else "models", text)
+    if document:
+        into(document, "models of others" if unseen else "models", text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How passes are computed, chosen for many of them at once by processes that do nothing else.
 
-To choose takes a processor 0.1 s to 1 s a pass, and threads of Python take turns. What a process chooses it keeps on
+To choose takes a processor 0.1 s a pass and more, and threads of Python take turns. What a process chooses it keeps on
 disk (`runtime/kept.py`), where this one finds it.
 """
 
@@ -11,7 +11,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .convolution import choices
 from .convolution.recipes import Pass, recipes
 from .runtime.kept import is_kept, keeps
-from .runtime.parallel import processors
+from .runtime.parallel import Workers, processors
 
 if TYPE_CHECKING:
     from .convolution.problem import ConvolutionProblem
@@ -51,11 +50,11 @@ def chosen(calls: Sequence[Call], gpu: Gpu, jobs: int | None = None) -> Iterator
     """
     missing = [call for call in calls if not is_kept(choices.left_to_cudnn, call.problem, call.what, gpu)]
     count = min(jobs or processors(), len(missing))
-    if count < FEWEST or not keeps():
+    if count < FEWEST or not keeps() or not sys.executable:
         yield from calls
         return
-    with _Helpers(gpu) as helpers, ThreadPoolExecutor(count) as pool:
-        coming = {call: pool.submit(helpers.choose, call) for call in missing}
+    with Workers(_Helper) as helpers, ThreadPoolExecutor(count) as pool:
+        coming = {call: pool.submit(_choose, call, gpu, helpers) for call in missing}
         try:
             for call in calls:
                 if call in coming:
@@ -63,50 +62,36 @@ def chosen(calls: Sequence[Call], gpu: Gpu, jobs: int | None = None) -> Iterator
                 yield call
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            helpers.end()
 
 
-class _Helpers:
-    """Processes that choose for a GPU, one for each thread that asks."""
+def _choose(call: Call, gpu: Gpu, helpers: Workers[_Helper]) -> None:
+    """Have a process choose, and wait for it. Where none can, nothing happens: who asks next chooses."""
+    with contextlib.suppress(OSError), helpers.one() as helper:
+        helper.choose(call, gpu)
 
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu, self._own = gpu, threading.local()
-        self._all: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> _Helpers:
-        return self
+class _Helper:
+    """A process that chooses."""
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-c", SERVING]  # -P: not what lies in the current directory
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )  # fmt: skip
 
-    def choose(self, call: Call) -> None:
-        """Have a process choose, and wait for it. Where there is none, nothing happens: who asks next chooses."""
-        with contextlib.suppress(OSError):
-            process = self._process()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            pickle.dump((call, self._gpu), process.stdin)
-            process.stdin.flush()
-            process.stdout.read(1)
-
-    def _process(self) -> subprocess.Popen[bytes]:
-        found: subprocess.Popen[bytes] | None = getattr(self._own, "process", None)
-        if found is None:
-            command = [sys.executable, "-P", "-c", SERVING]  # -P: not what lies in the current directory
-            found = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )  # fmt: skip
-            self._own.process = found
-            self._all.append(found)
-        return found
+    def choose(self, call: Call, gpu: Gpu) -> None:
+        """Return when it has, or has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        pickle.dump((call, gpu), self._process.stdin)
+        self._process.stdin.flush()
+        self._process.stdout.read(1)
 
     def end(self) -> None:
-        """End them, whatever they do."""
-        while self._all:
-            process = self._all.pop()
-            process.kill()
-            process.communicate()
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.communicate()
 
 
 def serve() -> None:

@@ -105,9 +105,8 @@ Tensor allocated(const Result& result, const Tensor& like) {
   return at::empty_strided(result.sizes, result.strides, options);
 }
 
-// The result of a call for operands of its types; undefined where the driver refused it.
-Tensor forward_of(const Call& call, const Tensor& images, const Tensor& filter, const OptionalTensor& bias) {
-  const Tensor x = as_walked(images, images.scalar_type()), w = as_taps(filter, filter.scalar_type());
+// The result of a call for operands as it takes them; undefined where the driver refused it.
+Tensor forward_of(const Call& call, const Tensor& x, const Tensor& w, const OptionalTensor& bias) {
   Tensor out = allocated(call.results[0], x);
   return run(call, {address(x), address(w), address(out), bias ? address(*bias) : 0}, x) ? out : Tensor();
 }
@@ -223,7 +222,7 @@ Two lowered(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_
   const auto dtype = x.scalar_type();
   if (is_half(dtype) && (w.scalar_type() == dtype || w.scalar_type() == at::kFloat))
     if (const auto call = known_forward(x, w, bias, dtype, moved, groups)) {
-      const Tensor taps = lowered_to(w, dtype), made = forward_of(*call, x, taps, bias);
+      const Tensor taps = lowered_to(w, dtype), made = forward_of(*call, as_walked(x, dtype), as_taps(taps, dtype), bias);
       if (made.defined()) return {made, taps.is_same(w) ? at::empty({0}, x.options()) : taps};
     }
   const py::gil_scoped_acquire gil;

@@ -31,22 +31,24 @@ def kept(version: Callable[[], str], *kinds: type[Any]) -> Callable[[Function], 
     named = {kind.__name__: kind for kind in kinds}
 
     def around(function: Function) -> Function:
+        def key(given: tuple[Any, ...]) -> str:
+            return _key(version(), function.__module__, function.__qualname__, given)
+
         @lru_cache(maxsize=REMEMBERED)
         @wraps(function)
         def found(*given: Any) -> Any:
             store = _store()
             if store is None:
                 return function(*given)
-            key = _key(version(), *_name(function), given)
-            result = _found(store, key, named)
+            result = _found(store, key(given), named)
             if result is _NOTHING:
                 result = function(*given)
-                store.put(key, Record(b"", {"result": _written(result)}))
+                store.put(key(given), Record(b"", {"result": _written(result)}))
             return result
 
         def there(*given: Any) -> bool:
             store = _store()
-            return store is not None and _found(store, _key(version(), *_name(function), given), named) is not _NOTHING
+            return store is not None and _found(store, key(given), named) is not _NOTHING
 
         found.there = there  # type: ignore[attr-defined]
         return cast(Function, found)
@@ -63,10 +65,6 @@ def is_kept(function: Callable[..., Any], *given: Any) -> bool:
     """Whether a result lies on disk, of a function that is `kept`: of another there is nothing to be kept."""
     there: Callable[..., bool] | None = getattr(function, "there", None)
     return there is None or there(*given)
-
-
-def _name(function: Callable[..., Any]) -> tuple[str, str]:
-    return function.__module__, function.__qualname__
 
 
 class Shelf:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from . import cache, compile_worker, compiler
 from .bindings import nvrtc
@@ -41,8 +41,8 @@ def compile_all(
     many. Raises as `compile_source` does, for the first recipe that fails.
     """
     count = jobs or processors()
-    with _meeting_place() as folder, Workers(count) as workers, ThreadPoolExecutor(count) as pool:
-        beside = cache.Cache(folder)
+    with _meeting_place() as folder, Workers(Worker) as workers, ThreadPoolExecutor(count) as pool:
+        beside, helped = cache.Cache(folder), workers if count > 1 and sys.executable else None
         try:
             listed = []
             sources: dict[object, tuple[list[Recipe], Future[None] | None]] = {}
@@ -51,7 +51,7 @@ def compile_all(
                 source = (recipe.source, recipe.options, recipe.feature, recipe.name if "<" in recipe.name else "")
                 if source not in sources:
                     there = compiler.is_cached(recipe, arch)
-                    sources[source] = ([], None if there else pool.submit(_compile, recipe, arch, beside, workers))
+                    sources[source] = ([], None if there else pool.submit(_compile, recipe, arch, beside, helped))
                 if recipe not in sources[source][0]:
                     sources[source][0].append(recipe)
             _await(list(sources.values()), note)
@@ -74,9 +74,13 @@ def _await(groups: Sequence[tuple[list[Recipe], Future[None] | None]], note: Cal
         future.result()
 
 
-def _compile(recipe: Recipe, arch: str, beside: cache.Cache, workers: Workers) -> None:
-    with workers.one() as build:
-        compiler.compile_beside(recipe, arch, beside, build)
+def _compile(recipe: Recipe, arch: str, beside: cache.Cache, workers: Workers[Worker] | None) -> None:
+    """By one of the processes or, where there are none, by this one."""
+    if workers is None:
+        compiler.compile_beside(recipe, arch, beside)
+        return
+    with workers.one() as worker:
+        compiler.compile_beside(recipe, arch, beside, worker.build)
 
 
 @contextlib.contextmanager
@@ -99,16 +103,26 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-class Workers:
-    """Up to `count` processes that compile, begun when they are needed and ended with the block."""
+class Ends(Protocol):
+    """A process that somebody ends."""
 
-    def __init__(self, count: int) -> None:
-        self._alone = count < 2 or not sys.executable
-        self._idle: list[Worker] = []
-        self._all: list[Worker] = []
+    def end(self) -> None:
+        """End it, whatever it does."""
+
+
+Begun = TypeVar("Begun", bound=Ends)
+
+
+class Workers(Generic[Begun]):
+    """Processes that work for threads: begun when one asks and none is idle, and ended with the block."""
+
+    def __init__(self, begin: Callable[[], Begun]) -> None:
+        self._begin = begin
+        self._idle: list[Begun] = []
+        self._all: list[Begun] = []
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Workers[Begun]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,18 +130,15 @@ class Workers:
             worker.end()
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[compiler.Build]:
-        """What compiles for the calling thread: a process of its own, or this one where there is one thread."""
-        if self._alone:
-            yield compiler.here
-            return
+    def one(self) -> Iterator[Begun]:
+        """One that works for the calling thread alone."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
             if worker is None:
-                worker = Worker()
+                worker = self._begin()
                 self._all.append(worker)
         try:
-            yield worker.build
+            yield worker
         finally:
             with self._lock:
                 self._idle.append(worker)

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -85,10 +85,21 @@ def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
-    models.write_page(found, SimpleNamespace(doc=page, unseen=False))
+    models.write_page(found, page)
     cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | 5.0 | 2.5 | 2.00 |"
     assert f"| efficientnet_b0, 2 | 1 of 2 | 1 | {cells}" in page.read_text(encoding="utf-8")
     assert "| efficientnet_b0 | 0 | 3.0 | 2.0 | 1.50 | 3.0 | 2.0 | 1.50 |" in page.read_text(encoding="utf-8")
+
+
+def test_models_of_others_have_a_table_of_their_own(models: ModuleType, tmp_path: Path) -> None:
+    name, page = next(iter(models.UNSEEN)), tmp_path / "page.md"
+    page.write_text("<!-- models of others: begin --> <!-- models of others: end -->", encoding="utf-8")
+    case = {"taken": 1, "left": 2, "batch": 64, "training_graph_ms": {"cudnn": 3.0, "ours": 2.0}}
+    models.write_page({"machine": models.machine() | {"cudnn_benchmark": False}, "models": {name: case}}, page, True)
+    text = page.read_text(encoding="utf-8")
+    assert f"| {name}, 64 | 1 of 3 | 3.0 | 2.0 | 1.50 |" in text  # no goal, and nothing that was not measured
+    assert "| model, batch | layers | graph: cuDNN | ours | × |" in text
+    assert set(models.KNOWN) == {*models.MODELS, *models.UNSEEN}
 
 
 def test_training_with_excitations(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_what_is_kept_begins_no_process(gpu: Gpu, begun: list[subprocess.Popen[b
     assert not begun
 
 
-@pytest.mark.parametrize("program", ["/nowhere/python", "ends at once"])
+@pytest.mark.parametrize("program", ["/nowhere/python", "", "ends at once"])
 def test_where_processes_do_not_run_nothing_is_chosen_ahead(
     program: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
