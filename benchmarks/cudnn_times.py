@@ -1,11 +1,11 @@
 """How long cuDNN takes for grouped convolutions: what `kernels/cost/data/cudnn.json` is made from.
 
-    python benchmarks/cudnn_times.py times.json [--limit 300] [--jobs 12]
+    python benchmarks/cudnn_times.py times.json [--limit 300] [--jobs 12] [--dense 400]
 
-Layers of models come first, then others drawn at random; what was measured is written as it comes, and a second run
-goes on there. bf16, channels-last, `cudnn.benchmark` off unless asked for, operands rotated past the L2, medians of
-events. cuDNN takes half a second for each pass that it meets for the first time: with `--jobs` so many processes do
-that side by side, and time one at a time. Needs an NVIDIA GPU.
+Layers of models come first, then others drawn at random, or with `--dense` so many layers of one group; what was
+measured is written as it comes, and a second run goes on there. bf16, channels-last, `cudnn.benchmark` off unless asked
+for, operands rotated past the L2, medians of events. cuDNN takes half a second for each pass that it meets for the
+first time: with `--jobs` so many processes do that side by side, and time one at a time. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tapestry.kernels.convolution.problem import MOST_WIDTH
 from tapestry.kernels.cost.cudnn import Layer
 
 CALLS = 8
@@ -82,18 +83,32 @@ def layers() -> Iterator[Layer]:
             yield Layer(batch, extent, channels, width, size, stride)
 
 
+def dense_layers() -> Iterator[Layer]:
+    """Layers of one group of up to 128 channels, without end and always the same."""
+    draw, seen = random.Random(1), set()
+    while True:
+        width, out = (8 * draw.randint(1, 16) for _ in range(2))
+        out = draw.choice((width, width, 2 * width, out))
+        extent, batch = draw.choice((7, 14, 16, 28, 32, 56, 64, 112, 128)), draw.choice((1, 8, 16, 32, 64, 128, 256))
+        size, stride = draw.choice((1, 2, 2, 3, 3, 3, 3, 4, 5, 7)), draw.choice((1, 1, 2))
+        layer = Layer(batch, extent, width, width, size, stride, None if out == width else out)
+        if out <= MOST_WIDTH and layer not in seen and batch * extent**2 * max(width, out) <= MOST_ELEMENTS:
+            seen.add(layer)
+            yield layer
+
+
 def calls_of(layer: Layer, memory: Any) -> list[Callable[[int], Any]]:
     """The forward pass, the input gradient and the weight gradient, each of operands in rotation."""
     import torch
 
     n, extent, channels, width, size, stride = layer[:6]
     groups, pad = channels // width, size // 2
-    out = (extent + 2 * pad - size) // stride + 1
+    out, written = (extent + 2 * pad - size) // stride + 1, layer.channels_out or channels
     xs, dys = (
-        [t.permute(0, 3, 1, 2) for t in memory[i].rotation((n, side, side, channels), CALLS)]
-        for i, side in ((0, extent), (1, out))
+        [t.permute(0, 3, 1, 2) for t in memory[i].rotation((n, side, side, count), CALLS)]
+        for i, side, count in ((0, extent, channels), (1, out, written))
     )
-    w = torch.randn(channels, width, size, size, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(written, width, size, size, device="cuda", dtype=torch.bfloat16)
     w = w.contiguous(memory_format=torch.channels_last)
 
     def forward(i: int) -> Any:
@@ -119,7 +134,7 @@ def measure(given: argparse.Namespace) -> None:
     known, rows = {layer for layer, _ in rows_of(given.times)}, []
     memory = [Pool(torch.bfloat16, 1 << 29, seed) for seed in (0, 1)]
     first, step = given.share
-    for layer in islice(layers(), first, None, step):
+    for layer in islice(dense_layers() if given.dense else layers(), first, given.dense or None, step):
         if monotonic() > deadline:
             return
         if layer in known:
@@ -139,6 +154,7 @@ def side_by_side(given: argparse.Namespace) -> None:
     lock, parts = given.lock or given.times.with_suffix(".lock"), []
     command = [sys.executable, __file__, str(given.times), "--limit", str(given.limit), "--lock", str(lock)]
     command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
+    command += ["--dense", str(given.dense)] if given.dense else []
     running = []
     for number in range(given.jobs):
         parts.append(given.times.with_suffix(f".{number}.json"))
@@ -166,6 +182,7 @@ def main() -> int:
     parser.add_argument("times", type=Path)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--dense", type=int, default=0, help="so many layers of one group instead")
     parser.add_argument("--lock", type=Path, help="a file that is locked while something is timed")
     parser.add_argument("--share", type=int, nargs=2, default=(0, 1), help="the first layer, and every how many")
     parser.add_argument("--part", type=Path, help="where this process's rows go")

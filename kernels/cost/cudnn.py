@@ -112,10 +112,16 @@ def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
     return predicted_s(walk(problem, what).problem, what, gpu)
 
 
-def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
-    """Whether a pass is better left to cuDNN: also where none but the plain kernel computes it."""
+def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu, followed: bool = False) -> bool:
+    """Whether a pass is better left to cuDNN: also where none but the plain kernel computes it.
+
+    What it is `followed` by takes torch steps of its own, of which three in f32 are counted.
+    """
     if not problem.octets or (not problem.narrow and wide.predicted_s(problem, what, gpu) is None):
         return True
     theirs = cudnn_s(problem, what, gpu)
+    if theirs is None:
+        return False
+    steps = gpu.roofline_s(3 * 2 * 4 * problem.output_elements) if followed else 0.0
     doubt = DOUBT if wide.takes(problem, what, gpu) else CLEARLY
-    return theirs is not None and theirs < doubt * ours_s(problem, what, gpu)
+    return theirs + steps < doubt * ours_s(problem, what, gpu)
