@@ -66,7 +66,7 @@ class Plan:
         self.copied = copied if any(copied) else ()
         self.device: int = operands[0].get_device()
         self.launches: dict[Hashable, moving.Launches] = {}
-        self.left = left_to_cudnn(problem, what, operands[0])
+        self.left = left_to_cudnn(problem, what, self.device)
         self.choice: Any = None
         self.workspace = 0
         self.pairs: dict[Hashable, _Pair] = {}
@@ -90,7 +90,7 @@ class Plan:
         if not (self.left and recorded):
             return self.left
         if self._backward is None:
-            self._backward = all(left_to_cudnn(self.problem, what, operand) for what in PASSES[1:])
+            self._backward = all(left_to_cudnn(self.problem, what, operand.get_device()) for what in PASSES[1:])
         return self._backward
 
     def run(
@@ -101,7 +101,7 @@ class Plan:
         found = self.launches.get(kind)
         if found is None:
             arrays = [described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
-            made = _prepared(lambda: moving.launches(_maker(arrays, steps), addresses))
+            made = launches_of(_maker(arrays, steps), addresses)
             if made is None:
                 return False
             found = self.launches[kind] = made
@@ -215,7 +215,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     key = ("filter", layouts, shape, geometry, dtype, odd)
     plan = _plans.get(key)
     if plan is None:
-        plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry, dtype))
+        plan = _planned(key, lambda: filter_gradient_plan(x, dy, shape, geometry, dtype))
     if plan.left:
         return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
     given = copied(plan, x, dy)
@@ -224,7 +224,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     if plan.workspace:
         operands = (*operands, torch.empty(plan.workspace, dtype=torch.uint8, device=plan.result.device))
     names = ("x", "dy", "out", "workspace")[: len(operands)]
-    if plan.run(None, operands, names, lambda *a: _filter_gradient_steps(plan, *a)):
+    if plan.run(None, operands, names, lambda *a: filter_gradient_steps(plan, *a)):
         return out
     return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
 
@@ -259,7 +259,7 @@ class _Pair:
 
     def __init__(self, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> None:
         self.to_x = _input_gradient_plan(dy, w, x.shape, geometry)
-        self.to_w = _filter_gradient_plan(x, dy, w.shape, geometry, dtype)
+        self.to_w = filter_gradient_plan(x, dy, w.shape, geometry, dtype)
         self.left = self.to_x.left and self.to_w.left
         self.apart = self.to_x.left or self.to_w.left
         self.device: int = x.get_device()
@@ -290,7 +290,7 @@ class _Pair:
         if self.launches is None:
             names = ("x", "dy", "w", "out", "out", "workspace")[: len(operands)]
             arrays = [described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
-            self.launches = _prepared(lambda: moving.launches(_maker(arrays, self._steps), addresses))
+            self.launches = launches_of(_maker(arrays, self._steps), addresses)
             if self.launches is None:
                 return None
         self.launches.run(addresses, torch_stream(self.device))
@@ -299,10 +299,10 @@ class _Pair:
     def _steps(self, x: DeviceArray, dy: DeviceArray, w: DeviceArray, *out: DeviceArray) -> Steps:
         dx, *rest = out
         first = prepare.input_gradient_steps(self.to_x.problem, dy, w, dx, None)
-        return Steps(first.launches + _filter_gradient_steps(self.to_w, x, dy, *rest).launches)
+        return Steps(first.launches + filter_gradient_steps(self.to_w, x, dy, *rest).launches)
 
 
-def _filter_gradient_steps(
+def filter_gradient_steps(
     plan: Plan, x: DeviceArray, dy: DeviceArray, out: DeviceArray, room: DeviceArray | None = None
 ) -> Steps:
     return prepare.weight_gradient_steps(plan.problem, x, dy, out, out.dtype, room, plan.choice)
@@ -311,12 +311,12 @@ def _filter_gradient_steps(
 # -- by cuDNN ----------------------------------------------------------------------------------------------------------
 
 
-def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> bool:
-    """Whether cuDNN is the faster one at a pass, on the GPU that an operand lies on."""
+def left_to_cudnn(problem: ConvolutionProblem, what: Pass, device: int) -> bool:
+    """Whether cuDNN is the faster one at a pass, on a GPU by its number."""
     from .cost.gpu import described_gpu
     from .runtime.device import properties
 
-    return left_on(problem, what, described_gpu(properties(operand.get_device())))
+    return left_on(problem, what, described_gpu(properties(device)))
 
 
 def left_on(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
@@ -325,20 +325,30 @@ def left_on(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     return choices.left_to_cudnn(problem, what, gpu) if known is None else known
 
 
+_others: list[Callable[[], None]] = []  # what calls of other modules are planned by
+
+
+def forget_with(forgotten: Callable[[], None]) -> None:
+    """Have `forget` call this, too."""
+    _others.append(forgotten)
+
+
 def forget() -> None:
     """Every call is planned anew: what is chosen has changed."""
     _plans.clear()
     prepare.weight_gradient_choice.cache_clear()
     torch_native.forget()
+    for forgotten in _others:
+        forgotten()
 
 
-def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
-    """Launches, or None where their kernels are being compiled in the background."""
+def launches_of(make: moving.Make, addresses: moving.Addresses) -> moving.Launches | None:
+    """Launches of operands at any addresses, or None where their kernels are being compiled in the background."""
     if not _background:
-        return make()
+        return moving.launches(make, addresses)
     try:
         with not_waiting():
-            return make()
+            return moving.launches(make, addresses)
     except Coming:
         return None
 
@@ -357,7 +367,7 @@ def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry)
     return Plan(problem, "input_gradient", Result.like(dy, shape), (dy, w))
 
 
-def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> Plan:
+def filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> Plan:
     if dtype not in (None, x.dtype, torch.float32):
         expected = f"{x.dtype} or torch.float32"
         raise BadConvolution("the type of a filter's gradient", where="conv2d", expected=expected, came=str(dtype))

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import torch_native
-from .convolution import prepare
+from . import torch_library, torch_native
+from .convolution import choices, prepare, tuned
 from .convolution.prepare import ACTIVATIONS, Fused, Steps
+from .convolution.problem import ConvolutionProblem
 from .runtime.array import DeviceArray
 from .torch_calls import Plan, copied, planned
 from .torch_geometry import Geometry, packed
@@ -32,7 +33,7 @@ class Following(NamedTuple):
 def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
     """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
     plan = planned(x, w, geometry)
-    if plan.left:
+    if plan.left and _left(plan.problem, plan.device):
         return None
     given = copied(plan, x, w)
     out = plan.result.allocated(x)
@@ -55,6 +56,16 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor |
     ):
         torch_native.learn_fused((x, w, *then[:3], _NUMBERS[then.activation]), geometry, out, plan.launches[kind])
     return out
+
+
+def _left(problem: ConvolutionProblem, device: int) -> bool:
+    """Whether cuDNN is faster with all that torch has to do then behind it; asked where it is faster without."""
+    from .cost.gpu import described_gpu
+    from .runtime.device import properties
+
+    gpu = described_gpu(properties(device))
+    known = tuned.left(problem, "forward", gpu, torch_library.setting())
+    return choices.left_with_steps(problem, gpu) if known is None else known
 
 
 def known(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:

@@ -21,22 +21,21 @@ import torch
 from torch import Tensor, fx, nn
 
 from .convolution.problem import MOST_WIDTH
-from .cost.gpu import WARPGROUP_PRODUCTS
 from .errors import WrongValue
 from .torch_calls import DTYPES
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
 from .torch_in_place import ADDITIONS, Tracer, undisturbed, without_unread, writes
+from .torch_large_filters import LargeFilters
 from .torch_layers import GroupedConv2d
 from .torch_norms import bare
 from .torch_operators import forward as convolution
-from .torch_replacement import replace_convolutions
-from .torch_stem import Stem, in_blocks
+from .torch_replacement import needs_no_warpgroups, replaced
+from .torch_stem import Stem, in_blocks, multiplies_from_shared_memory
 from .torch_timm import (
     FusedSameConv2d,
     SameStem,
-    StandardizedConv2d,
     is_same,
     is_standardized,
     kind_of,
@@ -214,10 +213,10 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     """A copy of `model` for inference in `dtype` whose grouped convolutions do what follows them: one launch each.
 
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
-    bf16 that of the first convolution too, where it has up to four channels and stride 2, and of 1 x 1 ones of up to 24
-    channels. Batch norms behind other convolutions are folded into their filters, in f32; 1 x 1 ones become matrix
-    products, with relu where that follows. The copy is in evaluation and has no gradients; parameters are rounded to
-    `dtype` last.
+    bf16 that of dense convolutions of fewer than 128 channels too, of the first one, of fewer than 8, over blocks of
+    pixels, and of 1 x 1 ones of up to 24 channels. Batch norms behind other convolutions are folded into their filters,
+    in f32; 1 x 1 ones become matrix products, with relu where that follows. The copy is in evaluation and has no
+    gradients; parameters are rounded to `dtype` last.
 
     It is a graph of `torch.fx`. Of a model that cannot be traced, because its control flow depends on values, the
     largest parts that can are fused instead, each in its place, beside the layers that it was made of. Raises
@@ -225,8 +224,8 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     """
     model = copy.deepcopy(model).eval()
     settle_filters(model)
-    replace_convolutions(model)
-    dense = dtype in DTYPES and _multiplies_from_shared_memory()
+    dense = dtype in DTYPES and multiplies_from_shared_memory()
+    replaced(model, {}, one_group=dense)
     try:
         graph = _Tracer().trace(model)
     except Exception as error:
@@ -320,16 +319,12 @@ def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
             yield node
 
 
-def _multiplies_from_shared_memory() -> bool:
-    """Whether the kernels of wide groups, which compute dense convolutions, run on the GPU here, if there is one."""
-    return not torch.cuda.is_available() or torch.cuda.get_device_capability() == WARPGROUP_PRODUCTS
-
-
 def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:
     """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
-    if isinstance(layer, GroupedConv2d):
+    ours = isinstance(layer, GroupedConv2d) and not isinstance(layer, LargeFilters)
+    if ours and (dense or layer.groups > 1 or needs_no_warpgroups(layer)):
         made = _in_one_launch(layer, chain)
     elif is_standardized(layer):
         return
@@ -352,9 +347,9 @@ def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
     if layer.bias is not None and scale is not None and shift is not None:
         shift = shift + layer.bias.float() * scale
     same, then = is_same(layer), (scale, shift, chain.activation)
+    weight = layer.taps() if isinstance(layer, GroupedConv2d) else layer.weight
     if in_blocks(layer):
-        return SameStem(layer, *then) if same else Stem(layer, *then, moved(layer, ()))
-    weight = layer.standardized() if isinstance(layer, StandardizedConv2d) else layer.weight
+        return SameStem(weight, *then, layer) if same else Stem(weight, *then, moved(layer, ()))
     geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, weight.shape[2:])
     return (FusedSameConv2d if same else FusedConv2d)(weight, *then, geometry)
 

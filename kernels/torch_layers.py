@@ -83,13 +83,23 @@ class GroupedConv2d(nn.Conv2d):
             return super().forward(input)
         return self._traced(input, self.weight, self.bias, self._geometry())
 
+    def taps(self) -> Tensor:
+        """The filter [k, c / groups, r, s] that the layer multiplies with."""
+        return self.weight
+
     def moved(self, _extents: Ints, /) -> Geometry:
         """How the filter is moved over images of so many (rows, columns)."""
-        return self._geometry()
+        return self._geometry() if torch.compiler.is_compiling() else self._known_geometry()
 
     def _geometry(self) -> Geometry:
         steps = (self.stride, self.padding, self.dilation, self.groups)
         return geometry_of(*steps, self.weight.shape[2:])
+
+    def _known_geometry(self) -> Geometry:
+        if self._moved is None:
+            self._moved = self._geometry()
+            self._number = packed(*self._moved[:3])
+        return self._moved
 
     def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, moved: Geometry) -> Tensor:
         """What `forward` does, of a filter and padding that are made for the call."""
@@ -109,13 +119,10 @@ class GroupedConv2d(nn.Conv2d):
         """The same where nothing is traced, in the least time of Python; None for what takes the long way."""
         if weight is None:
             return None
-        if self._moved is None:
-            self._moved = self._geometry()
-            self._number = packed(*self._moved[:3])
-        return self._at_once(x, weight, bias, self._moved)
+        return self._at_once(x, weight, bias, self._known_geometry())
 
     def _at_once(self, x: Tensor, weight: Tensor, bias: Tensor | None, moved: Geometry) -> Tensor | None:
-        if x.dim() != 4 or not torch_autograd.plain(x, weight):
+        if x.dim() != 4 or not x.numel() or not torch_autograd.plain(x, weight):
             return None
         lowered = torch.is_autocast_enabled("cuda")
         dtype = torch.get_autocast_dtype("cuda") if lowered else x.dtype
@@ -130,9 +137,17 @@ class GroupedConv2d(nn.Conv2d):
         return torch_autograd.forward(x, weight, bias, moved, lowered=lowered, plan=plan)
 
 
+class Rearranging(GroupedConv2d):
+    """A layer that is called with a filter, padding or images that are made for the call: by `_convolved`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]; what the kernels do not compute goes to torch's own convolution."""
+        return self._convolved(input, self.taps(), self.bias, self.moved(input.shape[-2:]))
+
+
 def computed_here(x: Tensor) -> bool:
     """Whether a layer's input is, or under autocast becomes, what the kernels compute."""
-    if not x.is_cuda:
+    if not x.is_cuda or not x.numel():
         return False
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
     return dtype in DTYPES

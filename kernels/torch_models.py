@@ -4,28 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from .convolution.pixels import PixelKind
 from .convolution.problem import BadConvolution, ConvolutionProblem
+from .convolution.recipes import PASSES, Pass
+from .torch_calls import DTYPES, left_on
+from .torch_large_filters import FEWEST, is_large, large_for
+from .torch_large_filters import problem_of as large_problem
+from .torch_pixels import FLOATS, kinds_of
+from .torch_stem import in_blocks
+from .torch_stem_calls import form_of, problem_of
 from .torch_timm import moved
 
-DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+if TYPE_CHECKING:
+    from .cost.gpu import Gpu
 
 
 class Met(NamedTuple):
-    """A convolution that a layer of a model is called for."""
+    """A convolution that a layer of a model is called for, and what makes the blocks of pixels that it is one of."""
 
     name: str
     layer: nn.Conv2d
     problem: ConvolutionProblem
+    kinds: tuple[PixelKind, ...] = ()
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """Those that may be called: images have no gradient where their blocks are computed with."""
+        return ("forward", "weight_gradient") if self.kinds else PASSES
+
+    def left(self, gpu: Gpu) -> tuple[Pass, ...]:
+        """Passes that cuDNN makes on a GPU. Without its forward pass a layer over blocks is torch's as a whole."""
+        found = tuple(what for what in self.passes if left_on(self.problem, what, gpu))
+        return self.passes if self.kinds and "forward" in found else found
 
 
 def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv2d) -> list[Met]:
-    """The grouped convolutions that the layers of `kind` make when `model` is called with `example`, in order.
+    """The convolutions that the layers of `kind` make when `model` is called with `example`, in order.
 
     `example` is a tensor, or a tuple of positional arguments. What autocast, where it is on, lowers an input to is what
     counts; layers the kernels do not compute, by their type or shape, are left out. The model stays as it is.
@@ -37,9 +57,9 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(layer: nn.Module, given: tuple[Any, ...]) -> None:
             assert isinstance(layer, nn.Conv2d)
-            problem = _problem(layer, given[0], given[0].device.type if first is None else first.device.type)
-            if problem is not None:
-                found.append(Met(name, layer, problem))
+            met = _met(name, layer, given[0], given[0].device.type if first is None else first.device.type)
+            if met is not None:
+                found.append(met)
 
         return hook
 
@@ -84,17 +104,28 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def _problem(layer: nn.Conv2d, x: Tensor, device: str) -> ConvolutionProblem | None:
+def _met(name: str, layer: nn.Conv2d, x: Tensor, device: str) -> Met | None:
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    dense = layer.groups == 1 and layer.in_channels != layer.out_channels
-    if dtype not in DTYPES or layer.padding_mode != "zeros" or dense:
+    if dtype not in DTYPES or layer.padding_mode != "zeros":
         return None
-    n, c, h, w = x.shape if x.dim() == 4 else (1, *x.shape)
+    shape = tuple(x.shape) if x.dim() == 4 else (1, *x.shape)
+    n, c, h, w = shape
     try:
         made, (r, s) = moved(layer, (h, w)), layer.kernel_size
-        return ConvolutionProblem(
+        if in_blocks(layer):
+            form = form_of(c, (r, s), made, (h, w))
+            if form is None or x.dim() != 4 or not {x.dtype, layer.weight.dtype} <= FLOATS:
+                return None
+            kinds = kinds_of(x.dtype, layer.weight.dtype, form.blocks, dtype)
+            return Met(name, layer, problem_of(form, shape, layer.out_channels, dtype), kinds)
+        if is_large(layer):
+            large = large_for((r, s), made.padding)
+            there = x.dim() == 4 and x.numel() >= FEWEST and large.fits
+            return Met(name, layer, large_problem(large, shape, dtype)) if there else None
+        problem = ConvolutionProblem(
             n, h, w, c, layer.groups, r, s, made.stride, made.dilation, made.padding, DTYPES[dtype],
             channels_out=layer.out_channels,
         )  # fmt: skip
+        return Met(name, layer, problem)
     except BadConvolution:
         return None

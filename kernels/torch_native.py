@@ -1,7 +1,8 @@
 """Prepared calls of torch tensors repeated without Python, by an extension of torch that is compiled on the first use.
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
-(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`),
+(`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`,
+`torch_stem_calls`),
 which prepares launches and tells the extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
@@ -42,6 +43,8 @@ layer_norm: Callable[..., Tensor | None] | None = None
 # squeezed(x), excited(x, gate, link): likewise, as `torch_excitation` has them.
 squeezed: Callable[[Tensor], tuple[Tensor, Tensor, Any] | None] | None = None
 excited: Callable[[Tensor, Tensor, Any], Tensor | None] | None = None
+# first(x, w, bias, form): likewise, of a first layer over blocks of pixels.
+first: Callable[[Tensor, Tensor, Tensor | None, int], Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -103,19 +106,22 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, layer_norm, squeezed, excited, _extension, _state
+    global convolve, fused, norm, layer_norm, squeezed, excited, first, _extension, _state
     from .torch_autograd import backward_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
+    from .torch_stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
-    extension.serve(device, functions, *convolutions, *norms, squeeze_backward_of, excite_backward_of)
+    extension.serve(
+        device, functions, *convolutions, *norms, squeeze_backward_of, excite_backward_of, first_backward_of
+    )
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
     fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
-    squeezed, excited = extension.squeezed, extension.excited
+    squeezed, excited, first = extension.squeezed, extension.excited, extension.first
     _extension, convolve, _state = extension, extension.convolve, "ready"
 
 
@@ -149,6 +155,12 @@ def forget_layer_norms() -> None:
     """Likewise of layer norms."""
     if _extension is not None:
         _extension.forget_layer_norms()
+
+
+def forget_firsts() -> None:
+    """Likewise of first layers."""
+    if _extension is not None:
+        _extension.forget_firsts()
 
 
 def forget_images() -> None:
@@ -208,6 +220,23 @@ def learn_images(what: int, x: Tensor, launches: moving.Launches) -> None:
     """Tell of a call of images like x, by its number."""
     if isinstance(launches, moving.Moving):
         _extension.add_images(what, x, _description((), 0, launches))
+
+
+def learn_first(
+    x: Tensor, w: Tensor, bias: Tensor | None, made: tuple[Tensor, Tensor, Tensor], form: int, launches: moving.Launches
+) -> None:
+    """Tell of a first layer: its operands, the blocks, the filter over them and the result, and its form's number."""
+    if isinstance(launches, moving.Moving):
+        _extension.add_first(x, w, bias, made[0], form, _description(made, 0, launches))
+
+
+def learn_first_gradient(
+    images: Tensor, dy: Tensor, made: tuple[Tensor, Tensor], room: int, form: int, launches: moving.Launches
+) -> None:
+    """The same of the gradient of its filter, over blocks and then itself, by way of `room` bytes of workspace."""
+    if isinstance(launches, moving.Moving):
+        wide = made[1].dtype is torch.float32
+        _extension.add_first_gradient(images, dy, wide, form, _description(made, room, launches))
 
 
 def _description(made: Sequence[Tensor], room: int, launches: moving.Moving) -> bytes:

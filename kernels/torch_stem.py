@@ -1,103 +1,128 @@
-"""The first convolution of a model, of a few channels and stride 2, as one of stride 1 over blocks of 2 x 2 pixels.
+"""The first convolution of a model, of a few channels, as one over blocks of pixels (`convolution/pixels.py`).
 
-With blocks[j][a] = x[2 j + a], of rows (columns alike), and r - top = 2 j + a for every tap r,
-
-    y[p] = sum over r of x[2 p + r - top] * w[r] = sum over j, a of blocks[p + j][a] * w[2 j + a + top]
-
-Three channels are no octet, which the copy engine and tensor cores ask for; four pixels of them are twelve, with four
-of zeros two octets.
+In training the layers of `OVER_BLOCKS` compute it: images have no gradient then; where they have one, torch does. In
+evaluation `Stem` computes what follows it, too.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from .convolution.problem import MAX_FILTER, MOST_WIDTH
+from . import torch_autograd, torch_native
+from .convolution.pixels import OCTET
+from .convolution.problem import MOST_WIDTH, BadConvolution
+from .cost.gpu import WARPGROUP_PRODUCTS
+from .torch_calls import DTYPES, forget_with, left_to_cudnn
 from .torch_fused import FusedConv2d, fused
 from .torch_fused_calls import Following
 from .torch_geometry import Geometry
-
-MOST_CHANNELS = 4
-STEP = 2
-
-
-class Line(NamedTuple):
-    """One direction of a filter: its taps, the padding on both sides, and the blocks that it meets."""
-
-    taps: int
-    before: int
-    after: int
-
-    @property
-    def first(self) -> int:
-        """The first block, from that of the output's own."""
-        return -self.before // STEP
-
-    @property
-    def places(self) -> int:
-        """Blocks that one output meets."""
-        return (self.taps - 1 - self.before) // STEP - self.first + 1
-
-    @property
-    def missing(self) -> tuple[int, int]:
-        """Zeros before and after the taps, so that they fill blocks."""
-        before = -self.before - STEP * self.first
-        return before, STEP * self.places - self.taps - before
-
-    def padding(self, extent: int) -> tuple[int, int]:
-        """Blocks of zeros before and after those of so many pixels."""
-        outputs = (extent + self.before + self.after - self.taps) // STEP + 1
-        return -self.first, outputs + self.first + self.places - 1 - -(-extent // STEP)
+from .torch_layers import Rearranging, computed_here, conv2d
+from .torch_pixels import filter_over, gathered
+from .torch_stem_calls import First, Form, blocks_for, form_of, forward, known_form, problem_of
 
 
 def in_blocks(layer: nn.Conv2d) -> bool:
-    """Whether a layer is computed so: few channels, stride 2, and what the kernels take."""
-    few = layer.groups == 1 and layer.in_channels <= MOST_CHANNELS
-    steps = (layer.stride, layer.dilation, layer.padding_mode) == ((STEP, STEP), (1, 1), "zeros")
-    out = layer.out_channels % 8 == 0 and layer.out_channels <= MOST_WIDTH
-    return few and steps and out and min(layer.kernel_size) > 1 and max(layer.kernel_size) <= MAX_FILTER
+    """Whether a layer can be computed so: of few channels, and what the kernels take, however it is padded."""
+    (down, across), (step, other) = layer.kernel_size, layer.stride
+    kind = (layer.groups, layer.padding_mode, layer.out_channels % OCTET, layer.dilation)
+    if kind != (1, "zeros", 0, (1, 1)) or layer.out_channels > MOST_WIDTH or max(down, across) == 1:
+        return False
+    # Padding moves taps among blocks: so many more are met at most.
+    most = Geometry((step, other), (0, 0, 0, 0), (1, 1), 1)
+    return blocks_for(layer.in_channels, (down + step - 1, across + other - 1), most) is not None
+
+
+class OverBlocks(Rearranging):
+    """A first convolution over blocks of pixels, where its images have no gradient. Mixed into layers of ours."""
+
+    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, moved: Geometry) -> Tensor:
+        made: Tensor | None = None
+        if x.dim() == 4 and x.shape[1] == self.in_channels and not (x.requires_grad and torch.is_grad_enabled()):
+            compiling = torch.compiler.is_compiling()
+            compute = _traced if compiling else _at_once
+            made = compute(x, weight, bias, self.in_channels, (weight.shape[2], weight.shape[3]), moved)
+        return self._conv_forward(x, weight, bias) if made is None else made
+
+
+def _at_once(
+    x: Tensor, w: Tensor, bias: Tensor | None, channels: int, taps: tuple[int, int], moved: Geometry
+) -> Tensor | None:
+    """The layer by prepared calls; None where torch is to compute it."""
+    given = (x, w) if bias is None else (x, w, bias)
+    known = known_form(channels, taps, moved, tuple(x.shape[2:])) if torch_autograd.plain(*given) else None
+    if known is None:
+        return None
+    form, number = known
+    if torch_native.first is not None and (made := torch_native.first(x, w, bias, number)) is not None:
+        return made
+    lowered = torch.is_autocast_enabled("cuda")
+    dtype = torch.get_autocast_dtype("cuda") if lowered else x.dtype
+    types = (*DTYPES, torch.float32) if lowered else (dtype,)
+    if dtype not in DTYPES or x.dtype not in types or w.dtype not in (dtype, types[-1]):
+        return None
+    fits = w.shape[1] == channels and (bias is None or bias.numel() == len(w)) and x.numel() > 0
+    device = x.get_device()
+    if not fits or any(one.get_device() != device for one in given) or _left(form, x.shape, len(w), dtype, device):
+        return None
+    if torch.is_grad_enabled() and any(operand.requires_grad for operand in given):
+        recorded: Tensor = First.apply(x, w, bias, form, dtype)  # type: ignore[no-untyped-call]
+        return recorded
+    return forward(x, w, bias, form, dtype)[0]
+
+
+@lru_cache(maxsize=1024)
+def _left(form: Form, shape: torch.Size, channels_out: int, dtype: torch.dtype, device: int) -> bool:
+    """Whether the layer is better left to torch."""
+    try:
+        return left_to_cudnn(problem_of(form, shape, channels_out, dtype), "forward", device)
+    except BadConvolution:
+        return True
+
+
+forget_with(_left.cache_clear)
+
+
+def _traced(
+    x: Tensor, w: Tensor, bias: Tensor | None, channels: int, taps: tuple[int, int], moved: Geometry
+) -> Tensor | None:
+    """The same by torch's functions and the operator of convolutions, which torch.compile understands."""
+    form = form_of(channels, taps, moved, x.shape[2:])
+    if form is None or not computed_here(x) or not multiplies_from_shared_memory():
+        return None
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    images, filters = gathered(x, form.blocks, dtype), filter_over(w, form.blocks, dtype)
+    return conv2d(images, filters, bias, **form.moved._asdict())
+
+
+def multiplies_from_shared_memory() -> bool:
+    """Whether the kernels of wide groups, which compute dense convolutions, run on the GPU here, if there is one."""
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() == WARPGROUP_PRODUCTS
 
 
 class Stem(FusedConv2d):
     """Such a convolution and what follows it, in evaluation: activation(conv(x) * scale + bias)."""
 
     def __init__(
-        self, layer: nn.Conv2d, scale: Tensor | None, bias: Tensor | None, activation: str, given: Geometry
+        self, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: str, given: Geometry
     ) -> None:
-        """`layer` is one of which `in_blocks` holds, and is moved as is `given`."""
-        extents = (layer.kernel_size[0], layer.kernel_size[1])
-        top, bottom, left, right = given.padding
-        self.rows, self.columns = Line(extents[0], top, bottom), Line(extents[1], left, right)
-        self.channels = -(-STEP * STEP * layer.in_channels // 8) * 8
-        weight = _filter_over_blocks(layer.weight.detach(), self.rows, self.columns, self.channels)
-        super().__init__(weight, scale, bias, activation, given)
+        """`weight` is of a layer of which `in_blocks` holds, and is moved as is `given`."""
+        self.given, self.channels, self.taps = given, weight.shape[1], (weight.shape[2], weight.shape[3])
+        blocks = blocks_for(self.channels, self.taps, given)
+        assert blocks is not None
+        self.blocks = blocks
+        super().__init__(filter_over(weight.detach(), blocks, weight.dtype), scale, bias, activation, given)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w], and what is added to the result before the activation."""
-        padding = (*self.rows.padding(x.shape[2]), *self.columns.padding(x.shape[3]))
-        following = Following(self.scale, self.bias, residual, self.activation)
-        return fused(blocks(x, self.channels), self.weight, following, Geometry((1, 1), padding, (1, 1), 1))
-
-
-def blocks(x: Tensor, channels: int) -> Tensor:
-    """[n, c, h, w] as [n, channels, h / 2, w / 2], channels-last: of 2 x 2 pixels all channels, then zeros."""
-    n, c, h, w = x.shape
-    if h % STEP or w % STEP:
-        x = functional.pad(x, (0, w % STEP, 0, h % STEP))
-    rows, columns = x.shape[2] // STEP, x.shape[3] // STEP
-    pixels = x.permute(0, 2, 3, 1).reshape(n, rows, STEP, columns, STEP, c)
-    together = pixels.transpose(2, 3).reshape(n, rows, columns, STEP * STEP * c)
-    return functional.pad(together, (0, channels - STEP * STEP * c)).permute(0, 3, 1, 2)
-
-
-def _filter_over_blocks(w: Tensor, rows: Line, columns: Line, channels: int) -> Tensor:
-    """[k, c, r, s] as [k, channels, places, places], its channels in the order of `blocks`."""
-    k, c = w.shape[:2]
-    whole = functional.pad(w, (*columns.missing, *rows.missing))
-    taps = whole.reshape(k, c, rows.places, STEP, columns.places, STEP).permute(0, 3, 5, 1, 2, 4)
-    return functional.pad(
-        taps.reshape(k, STEP * STEP * c, rows.places, columns.places), (0, 0, 0, 0, 0, channels - STEP * STEP * c)
-    )
+        if x.shape[1] != self.channels:
+            raise BadConvolution("channels", where="fused convolution", expected=self.channels, came=x.shape[1])
+        if torch.compiler.is_compiling():
+            form = form_of(self.channels, self.taps, self.given, x.shape[2:])
+        else:
+            form, _ = known_form(self.channels, self.taps, self.given, tuple(x.shape[2:])) or (None, 0)
+        assert form is not None
+        images = gathered(x, form.blocks, x.dtype)
+        return fused(images, self.weight, Following(self.scale, self.bias, residual, self.activation), form.moved)

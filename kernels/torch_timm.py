@@ -21,8 +21,9 @@ from torch.nn import functional
 from .torch_fused import FusedConv2d, fused
 from .torch_fused_calls import Following
 from .torch_geometry import Geometry, Ints, geometry_of
-from .torch_layers import GroupedConv2d
-from .torch_stem import STEP, Stem
+from .torch_large_filters import LargeFilters, is_large
+from .torch_layers import GroupedConv2d, Rearranging
+from .torch_stem import OverBlocks, Stem, in_blocks
 
 
 def same_geometry(extents: Ints, filter_size: Ints, stride: Ints, dilation: Ints, groups: int) -> Geometry:
@@ -50,15 +51,11 @@ def _geometry_at(extents: Ints, *filter_and_steps: Any) -> Geometry:
     return _known_geometry(tuple(extents), *filter_and_steps)
 
 
-class SameConv2d(GroupedConv2d):
+class SameConv2d(Rearranging):
     """timm's Conv2dSame: its padding, by the kernels, is no copy of the images."""
 
     def moved(self, extents: Ints, /) -> Geometry:
         return _geometry_at(extents, tuple(self.kernel_size), tuple(self.stride), tuple(self.dilation), self.groups)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """[n, c, h, w] or [c, h, w] -> as many rows and columns as there are steps in those of the input."""
-        return self._convolved(input, self.weight, self.bias, self.moved(input.shape[-2:]))
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         top, bottom, left, right = self.moved(input.shape[-2:]).padding
@@ -66,20 +63,15 @@ class SameConv2d(GroupedConv2d):
         return functional.conv2d(padded, weight, bias, self.stride, 0, self.dilation, self.groups)
 
 
-class StandardizedConv2d(GroupedConv2d):
+class StandardizedConv2d(Rearranging):
     """timm's ScaledStdConv2d: filters are standardized in every call, in the type of the parameters."""
 
     gain: Tensor
     scale: float
     eps: float
 
-    def standardized(self) -> Tensor:
-        """The filter [k, c / groups, r, s] that the layer multiplies with."""
+    def taps(self) -> Tensor:
         return standardized(self.weight, self.gain, self.scale, self.eps)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """[n, c, h, w] or [c, h, w]."""
-        return self._convolved(input, self.standardized(), self.bias, self.moved(input.shape[-2:]))
 
 
 class SameStandardizedConv2d(StandardizedConv2d, SameConv2d):
@@ -106,17 +98,34 @@ class FusedSameConv2d(FusedConv2d):
 
 
 class SameStem(nn.Module):
-    """A first convolution over blocks of pixels, one for each parity of rows and columns: on it its padding depends."""
+    """A first convolution over blocks of pixels whose padding depends on its images: one for each of what is left of
+    their rows and columns by whole steps."""
 
-    def __init__(self, layer: nn.Conv2d, scale: Tensor | None, bias: Tensor | None, activation: str) -> None:
+    def __init__(
+        self, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: str, layer: nn.Conv2d
+    ) -> None:
         super().__init__()
-        moves = (moved(layer, (STEP + rows, STEP + columns)) for rows, columns in product(range(STEP), repeat=2))
-        self.stems = nn.ModuleList(Stem(layer, scale, bias, activation, move) for move in moves)
+        self.step = layer.stride[0]
+        left = product(range(self.step), repeat=2)
+        moves = (moved(layer, (self.step + rows, self.step + columns)) for rows, columns in left)
+        self.stems = nn.ModuleList(Stem(weight, scale, bias, activation, move) for move in moves)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w], and what is added to the result before the activation."""
-        made: Tensor = self.stems[STEP * (x.shape[2] % STEP) + x.shape[3] % STEP](x, residual)
+        made: Tensor = self.stems[self.step * (x.shape[2] % self.step) + x.shape[3] % self.step](x, residual)
         return made
+
+
+class SameOverBlocks(OverBlocks, SameConv2d):
+    """A first layer that is timm's Conv2dSame."""
+
+
+class StandardizedOverBlocks(OverBlocks, StandardizedConv2d):
+    """A first layer that is timm's ScaledStdConv2d."""
+
+
+class SameStandardizedOverBlocks(OverBlocks, SameStandardizedConv2d):
+    """A first layer that is timm's ScaledStdConv2dSame, where its padding depends on the images."""
 
 
 # -- which layers ------------------------------------------------------------------------------------------------------
@@ -156,10 +165,27 @@ def moved(layer: nn.Conv2d, extents: Ints) -> Geometry:
     return geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.kernel_size)
 
 
+class SameLargeFilters(LargeFilters, SameConv2d):
+    """A depthwise layer with a large filter that is timm's Conv2dSame."""
+
+
+LARGE_FILTERS: dict[type[GroupedConv2d], type[LargeFilters]] = {
+    GroupedConv2d: LargeFilters, SameConv2d: SameLargeFilters,
+}  # fmt: skip
+OVER_BLOCKS: dict[type[GroupedConv2d], type[OverBlocks]] = {
+    GroupedConv2d: OverBlocks, SameConv2d: SameOverBlocks, StandardizedConv2d: StandardizedOverBlocks,
+    SameStandardizedConv2d: SameStandardizedOverBlocks,
+}  # fmt: skip
+
+
 def like(layer: nn.Conv2d) -> GroupedConv2d:
     """A layer of ours with the parameters of one that has a kind, whose weights are laid out channels-last."""
     kind = kind_of(layer)
     assert kind is not None
+    if in_blocks(layer):
+        kind = OVER_BLOCKS[kind]
+    elif is_large(layer):
+        kind = LARGE_FILTERS[kind]
     size: Any = layer.kernel_size
     new = kind(layer.in_channels, layer.out_channels, size, bias=layer.bias is not None, device="meta", **_steps(layer))
     layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)

@@ -124,7 +124,10 @@ def tune(
     gpu = described_gpu(properties(device))
     kinds = _kinds(model, example)
     wanted = dict.fromkeys(
-        (problem, what, biased and what == "forward") for problem, biased in kinds for what in chosen
+        (problem, what, biased and what == "forward")
+        for problem, biased, passes in kinds
+        for what in chosen
+        if what in passes
     )
     options = {key: found for key in wanted if (found := contenders(*key[:2], gpu, cuts, key[2]))}
     _compile(options, device, jobs, progress)
@@ -154,22 +157,23 @@ def _device(model: nn.Module, example: Any) -> int:
     return tensors[0].get_device()
 
 
-def _kinds(model: nn.Module, example: Any) -> dict[tuple[ConvolutionProblem, bool], list[str]]:
-    """The names of the layers of each kind: a problem, and whether a bias is added."""
-    found: dict[tuple[ConvolutionProblem, bool], list[str]] = {}
+_Kind = tuple[ConvolutionProblem, bool, tuple[Pass, ...]]  # whether a bias is added, and the passes that may be called
+
+
+def _kinds(model: nn.Module, example: Any) -> dict[_Kind, list[str]]:
+    """The names of the layers of each kind."""
+    found: dict[_Kind, list[str]] = {}
     for met in convolutions(model, example):
         if isinstance(met.layer, GroupedConv2d) or unfit(met.layer) is None:
-            names = found.setdefault((met.problem, met.layer.bias is not None), [])
+            names = found.setdefault((met.problem, met.layer.bias is not None, met.passes), [])
             if met.name not in names:
                 names.append(met.name)
     return found
 
 
-def _names(
-    kinds: dict[tuple[ConvolutionProblem, bool], list[str]], problem: ConvolutionProblem, biased: bool | None
-) -> tuple[str, ...]:
+def _names(kinds: dict[_Kind, list[str]], problem: ConvolutionProblem, biased: bool | None) -> tuple[str, ...]:
     """The layers of a problem: those with a bias, those without, or (None) all."""
-    alike = (names for (of, with_bias), names in kinds.items() if of == problem and biased in (None, with_bias))
+    alike = (names for (of, with_bias, _), names in kinds.items() if of == problem and biased in (None, with_bias))
     return tuple(name for names in alike for name in names)
 
 

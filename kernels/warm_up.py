@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .convolution.pixels import PixelKind
 from .convolution.problem import ConvolutionProblem
 from .convolution.recipes import PASSES, Pass, recipes
 from .errors import WrongValue
@@ -15,7 +16,15 @@ from .runtime.compiler import Compiled, Recipe
 if TYPE_CHECKING:
     from .cost.gpu import Gpu
 
-Called = tuple[ConvolutionProblem, bool, bool]  # whether anything is added; whether the filter is f32
+
+class Called(NamedTuple):
+    """What a layer is called for: the passes that may be; whether anything is added, and whether the filter is f32."""
+
+    problem: ConvolutionProblem
+    passes: tuple[Pass, ...]
+    biased: bool
+    wide: bool
+    kinds: tuple[PixelKind, ...]
 
 
 def warm_up(
@@ -98,17 +107,18 @@ def _called(model: Any, example: Any) -> list[Called]:
     """What a model's layers are called for, each kind once."""
     import torch
 
+    from .torch_large_filters import LargeFilters
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
-    found = convolutions(model, example, GroupedConv2d)
-    return list(
-        dict.fromkeys(
-            (met.problem, met.layer.bias is not None, met.layer.weight.dtype == torch.float32) for met in found
-        )
-    )
+    made: dict[Called, None] = {}
+    for met in convolutions(model, example, GroupedConv2d):
+        # A gradient has the type of the parameter that it is of; those of large filters are sums of what is f32.
+        wide = met.layer.weight.dtype == torch.float32 or isinstance(met.layer, LargeFilters)
+        made[Called(met.problem, met.passes, met.layer.bias is not None, wide, met.kinds)] = None
+    return list(made)
 
 
 def _layers(
@@ -125,9 +135,10 @@ def _layers(
     from .torch_norms import kinds, lowered
     from .torch_response_norms import response_kinds
 
-    calls = [Call(problem, what, biased, wide) for problem, biased, wide in called for what in passes]
+    yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)  # nothing has to be chosen for them
+    calls = [Call(of.problem, what, of.biased, of.wide) for of in called for what in passes if what in of.passes]
     for call in chosen(sorted(calls, key=lambda call: not _is_long(call.what, call.problem)), gpu, jobs):
-        if not left_on(call.problem, call.what, gpu):  # a gradient has the type of the parameter that it is of
+        if not left_on(call.problem, call.what, gpu):
             yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
@@ -147,9 +158,9 @@ def _rounded(called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iter
         return  # nor is torch asked for
     from .torch_calls import left_on
 
-    for problem, _, wide in called:
-        if wide and not left_on(problem, "weight_gradient", gpu):
-            yield from recipes(problem, "weight_gradient", gpu)
+    for of in called:
+        if of.wide and not left_on(of.problem, "weight_gradient", gpu):
+            yield from recipes(of.problem, "weight_gradient", gpu)
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

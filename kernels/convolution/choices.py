@@ -93,3 +93,11 @@ def left_to_cudnn(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     from ..cost.cudnn import is_faster
 
     return is_faster(problem, what, gpu)
+
+
+@kept(version)
+def left_with_steps(problem: ConvolutionProblem, gpu: Gpu) -> bool:
+    """The same of a forward pass behind which torch would take steps that are part of our launch."""
+    from ..cost.cudnn import is_faster
+
+    return is_faster(problem, "forward", gpu, followed=True)

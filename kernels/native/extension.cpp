@@ -6,6 +6,7 @@
 #include "convolution.h"
 #include "direct.h"
 #include "excitation.h"
+#include "first.h"
 #include "fused.h"
 #include "layer_norm.h"
 #include "norm.h"
@@ -24,7 +25,8 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
   served.stream = reinterpret_cast<decltype(Served::stream)>(at(4));
   size_t way = 0;
   for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
-                              &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward})
+                              &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
+                              &served.first_backward})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -54,6 +56,7 @@ PyMethodDef fast[] = {
     with("norm", norm),
     with("layer_norm", layer_norm),
     with("excited", excited),
+    with("first", first),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -82,6 +85,9 @@ PYBIND11_MODULE(tapestry_native, module) {
     tapestry::norms.clear();
     tapestry::norm_gradients.clear();
   });
+  module.def("add_first", tapestry::add_first);
+  module.def("add_first_gradient", tapestry::add_first_gradient);
+  module.def("forget_firsts", [] { tapestry::firsts.clear(); });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, fx, nn
 
-from tapestry.kernels import torch_fused, torch_fused_calls
+from tapestry.kernels import torch_fused, torch_fused_calls, torch_fusion
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
@@ -118,15 +118,16 @@ def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: 
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_few_channels_and_stride_two_are_computed_over_blocks_of_pixels(data: st.DataObject) -> None:
+def test_few_channels_are_computed_over_blocks_of_pixels(data: st.DataObject) -> None:
     extents, sides = st.tuples(st.integers(2, 7), st.integers(2, 7)), st.tuples(st.integers(0, 4), st.integers(0, 4))
     channels, out = data.draw(st.integers(1, 4)), data.draw(st.sampled_from((8, 16, 24)))
-    layer = nn.Conv2d(channels, out, data.draw(extents), 2, data.draw(sides), bias=False, dtype=torch.float64)
+    stride = data.draw(st.integers(1, 4))
+    layer = nn.Conv2d(channels, out, data.draw(extents), stride, data.draw(sides), bias=False, dtype=torch.float64)
     assert in_blocks(layer)
     x = torch.randn(2, channels, data.draw(st.integers(7, 17)), data.draw(st.integers(7, 17)), dtype=torch.float64)
     x = x.contiguous(memory_format=data.draw(st.sampled_from((torch.contiguous_format, torch.channels_last))))
     bias = torch.randn(out)
-    made = Stem(layer, None, bias, "relu", moved(layer, ())).double()
+    made = Stem(layer.weight, None, bias, "relu", moved(layer, ())).double()
     torch.testing.assert_close(made(x), torch.relu(layer(x) + bias.double()[:, None, None]))
 
 
@@ -149,6 +150,21 @@ def test_the_first_layer_of_a_model_in_halves_is_one_launch() -> None:
     assert stem.activation == "silu"
     torch.testing.assert_close(fused(images.bfloat16()).float(), layers(images), atol=0.05, rtol=0.05)
     assert not any(isinstance(part, Stem) for part in fuse_for_inference(layers, torch.float32).modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_of_one_group_that_were_replaced_before(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no kernel computes them, norms go into their filters, as into torch's own."""
+    monkeypatch.setattr(torch_fusion, "multiplies_from_shared_memory", lambda: False)
+    first, dense = nn.Conv2d(3, 24, 3, 2, 1), nn.Conv2d(24, 40, 3, padding=1)
+    layers = seen(nn.Sequential(first, nn.BatchNorm2d(24), nn.ReLU(), dense, nn.BatchNorm2d(40), nn.ReLU()))
+    images, expected = torch.randn(2, 3, 12, 12), None
+    with torch.no_grad():
+        expected = layers(images)
+        assert len(replace_convolutions(layers).taken) == 2
+        fused = fuse_for_inference(layers, dtype)
+        torch.testing.assert_close(fused(images.to(dtype)).float(), expected, atol=0.05, rtol=0.05)
+    assert not any(isinstance(part, FusedConv2d | nn.BatchNorm2d) for part in fused.modules())
 
 
 def test_the_model_stays_as_it_is() -> None:
@@ -243,6 +259,20 @@ def test_parts_of_what_cannot_be_traced() -> None:
         for part in launched(others[1]):
             part.weight.zero_()
     assert not torch.allclose(others[1](IMAGES), others[2](IMAGES))  # each computes with its own
+
+
+def test_parts_in_halves_are_fused_with_their_layers_of_one_group() -> None:
+    model = seen(Turned())
+    fused = fuse_for_inference(model)
+    parts = ("first", "optional", "last")
+    launches = {name: launched(fused.get_submodule(name)) for name in parts}
+    assert [len(launches[name]) for name in parts] == [3, 1, 4]  # what expands a block, too, and the last one
+    assert [tuple(part.weight.shape) for part in launches["last"]] == [
+        (16, 8, 1, 1), (16, 1, 3, 3), (16, 4, 3, 5), (8, 8, 1, 1)
+    ]  # fmt: skip
+    for name in parts:
+        expected = model.get_submodule(name)(IMAGES)
+        torch.testing.assert_close(fused.get_submodule(name)(IMAGES.bfloat16()).float(), expected, atol=0.1, rtol=0.1)
 
 
 def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:

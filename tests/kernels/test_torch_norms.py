@@ -341,7 +341,8 @@ def test_kernels_that_a_model_needs_are_known_before_it_runs() -> None:
         NormKind("bf16", 2, "relu"), NormKind("bf16", 2, "relu", True), NormKind("bf16", 2),
         NormKind("bf16", 8, "silu"),
     ]  # fmt: skip
-    assert [one.name for one in met] == ["0.conv1", "0.unit.conv", "0.downsample.conv", "2"]
+    assert [one.name for one in met] == ["0.conv1", "0.unit.conv", "0.downsample.conv", "1", "2"]
+    assert [(one.problem.c, one.problem.k, one.kinds) for one in met[-2:]] == [(6, 8, ()), (8, 8, ())]
 
 
 def test_inference_is_fused_after_norms_were() -> None:

@@ -171,18 +171,23 @@ def test_inference_is_fused_with_them() -> None:
     assert not [node for node in fused.graph.nodes if "batch_norm" in str(node.target) or "norm" in node.name]
 
 
-@given(st.integers(1, 4), st.tuples(*[st.integers(2, 7)] * 2), st.tuples(*[st.integers(1, 17)] * 2))
+@given(
+    st.integers(1, 4),
+    st.sampled_from((2, 4)),
+    st.tuples(*[st.integers(2, 7)] * 2),
+    st.tuples(*[st.integers(1, 17)] * 2),
+)
 @settings(max_examples=40, deadline=None)
-def test_a_first_layer_over_blocks_of_pixels_is_padded_by_the_parity_of_its_images(
-    channels: int, size: tuple[int, int], extents: tuple[int, int]
+def test_a_first_layer_over_blocks_of_pixels_is_padded_by_what_is_left_of_its_images(
+    channels: int, stride: int, size: tuple[int, int], extents: tuple[int, int]
 ) -> None:
-    layer = Conv2dSame(16, size, (2, 2), (1, 1), 1, False).double()
+    layer = Conv2dSame(16, size, (stride, stride), (1, 1), 1, False).double()
     layer.in_channels, layer.weight = channels, nn.Parameter(torch.randn(16, channels, *size, dtype=torch.float64))
     x, bias = torch.randn(2, channels, *extents, dtype=torch.float64), torch.randn(16)
     assert in_blocks(layer)
     with torch.no_grad():
         expected = torch.relu(layer(x) + bias.double()[:, None, None])
-        torch.testing.assert_close(SameStem(layer, None, bias, "relu").double()(x), expected)
+        torch.testing.assert_close(SameStem(layer.weight, None, bias, "relu", layer).double()(x), expected)
 
 
 def test_torch_compile_takes_them_without_graph_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +201,31 @@ def test_torch_compile_takes_them_without_graph_breaks(monkeypatch: pytest.Monke
         monkeypatch.setattr(layers, "computed_here", lambda _: True)  # by the operators, as on a GPU
         torch.compiler.reset()
         torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), expected)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, Conv2dSame, ScaledStdConv2d, ScaledStdConv2dSame])
+def test_torch_compile_takes_first_layers_without_graph_breaks(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tapestry.kernels import torch_stem
+
+    makers: dict[Any, Any] = {
+        nn.Conv2d: lambda: nn.Conv2d(3, 16, 3, 2, 1),
+        Conv2dSame: lambda: Conv2dSame(16, (3, 3), (2, 2), (1, 1), 1, True),
+        ScaledStdConv2d: lambda: ScaledStdConv2d(16, 3),
+        ScaledStdConv2dSame: lambda: ScaledStdConv2dSame(16, 3, 2, same_pad=True),
+    }
+    layer = makers[kind]()
+    if layer.in_channels != 3:
+        layer.in_channels, layer.weight = 3, nn.Parameter(torch.randn(16, 3, 3, 3))
+    model, x = nn.Sequential(layer), torch.randn(2, 3, 17, 18)
+    expected = torch.autograd.grad(model(x).square().sum(), layer.weight)[0]
+    assert replace_convolutions(model).taken == ("0",)
+    monkeypatch.setattr(torch_stem, "computed_here", lambda _: True)  # by the operator, as on a GPU
+    monkeypatch.setattr(type(model[0]), "_conv_forward", None)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(x).square().sum(), model[0].weight)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
     torch.compiler.reset()
 
 

@@ -50,7 +50,12 @@ KINDS = {
     "width 3": replace(SQUARE, groups=32),
     "width 32": replace(SQUARE, groups=3),
     "width 32, large": replace(SQUARE, n=64, c=192, groups=6),
+    "one group": replace(SQUARE, c=48, groups=1, channels_out=64),
+    "over blocks of pixels": ConvolutionProblem(
+        4, 14, 14, 16, 1, 2, 2, padding=(1, 0, 1, 0), dtype="bf16", channels_out=96
+    ),
 }
+STEM = KINDS["over blocks of pixels"]
 
 
 # -- what is worth timing ----------------------------------------------------------------------------------------------
@@ -255,7 +260,10 @@ def test_the_fastest_of_all_is_kept_and_said(bench: Bench, replaced: bool) -> No
         tk.replace_convolutions(model)
     report = tk.tune(model, x)
     rows = rows_of(report)
-    assert set(rows) == {(name, what) for name in ("grouped", "wide") for what in PASSES}
+    passes = {"stem": ("forward", "weight_gradient"), "grouped": PASSES, "wide": PASSES}  # images have no gradient
+    assert set(rows) == {(name, what) for name, of in passes.items() for what in of}
+    assert {rows["stem", what].problem for what in passes["stem"]} == {STEM}
+    assert (STEM, "input_gradient", False) not in bench.compiled[0]
     assert rows["grouped", "forward"].names == ("grouped", "again")
     assert (rows["grouped", "forward"].untuned, rows["grouped", "forward"].tuned) == (10.0, 4.0)
     assert [key for key, row in rows.items() if row.left] == [("wide", "weight_gradient")]
@@ -269,8 +277,13 @@ def test_the_fastest_of_all_is_kept_and_said(bench: Bench, replaced: bool) -> No
         assert recipes(strided, what, GPU) == recipes_of(strided, what, first, {})
         assert torch_calls.left_on(strided, what, GPU) is (what == "weight_gradient")
         assert not torch_calls.left_on(problem, what, GPU)
+    for what in passes["stem"]:
+        flags = {"bias": True} if what == "forward" else {}
+        first = bench.compiled[0][STEM, what, bool(flags)][0]
+        assert recipes(STEM, what, GPU, flags) == recipes_of(STEM, what, first, flags)
+        assert not torch_calls.left_on(STEM, what, GPU)
     words = str(report)
-    assert "6 passes timed on NVIDIA H200 beside cuDNN" in words
+    assert "8 passes timed on NVIDIA H200 beside cuDNN" in words
     assert "1 by another cut than was guessed, 1 left to cuDNN" in words
     assert "grouped and 1 more" in words
     if not replaced:
@@ -282,22 +295,26 @@ def test_less_than_a_hundredth_changes_nothing(bench: Bench) -> None:
     report = tk.tune(Net().bfloat16().eval(), torch.randn(4, 3, 28, 28).bfloat16())
     assert {row.what for row in report.passes} == {"forward"}
     assert all(row.untuned == row.tuned == 10.0 and not row.left for row in report.passes)
-    problem = report.passes[0].problem
+    assert [row.names[0] for row in report.passes] == ["stem", "grouped", "wide"]
+    problem = rows_of(report)["grouped", "forward"].problem
     tuned.forget()
     assert (
         tuned.cut(walk(problem, "forward").problem, "forward", GPU) == bench.compiled[0][problem, "forward", False][0]
     )
+    assert tuned.way(STEM, "forward", GPU, True) == bench.compiled[0][STEM, "forward", True][0]
 
 
 def test_cuts_that_give_other_numbers_or_none_are_not_taken(bench: Bench) -> None:
     bench.wrong, bench.refused = {1}, {0, 3}
     bench.time = lambda layer, what, number: 1.0 if number in (0, 1, 3) else 10.0 + number
     report = tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16(), passes=("forward",), cuts=5)
+    assert [row.names[0] for row in report.passes] == ["stem", "grouped", "wide"]
     for row in report.passes:
-        cuts = bench.compiled[0][row.problem, "forward", False]
+        flags = {"bias": True} if row.problem == STEM else {}
+        cuts = bench.compiled[0][row.problem, "forward", bool(flags)]
         assert row.refused == (cuts[0], cuts[1], cuts[3])
         assert (row.untuned, row.tuned, row.cuts) == (12.0, 12.0, 5)
-        assert recipes(row.problem, "forward", GPU) == recipes_of(row.problem, "forward", cuts[2], {})
+        assert recipes(row.problem, "forward", GPU, flags) == recipes_of(row.problem, "forward", cuts[2], flags)
     assert "3 cuts gave other numbers or none" in str(report)
 
 
@@ -306,7 +323,7 @@ def test_what_most_give_is_right(bench: Bench) -> None:
     bench.wrong = {-1, 2}
     bench.time = lambda layer, what, number: 1.0 if number == 2 else 10.0 + number % 9
     report = tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16(), passes=("forward",), cuts=6)
-    assert [(len(row.refused), row.tuned) for row in report.passes] == [(1, 10.0), (1, 10.0)]
+    assert [(len(row.refused), row.tuned) for row in report.passes] == [(1, 10.0)] * 3
 
 
 def test_where_no_cut_can_be_run_nothing_is_kept(bench: Bench) -> None:
@@ -326,6 +343,20 @@ def test_layers_with_a_bias_have_forward_passes_of_their_own(bench: Bench) -> No
     assert named == Counter(
         [(("grouped",), "forward"), (("again",), "forward"), (both, "input_gradient"), (both, "weight_gradient")]
     )
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_layers_of_one_group_are_timed_where_they_are_taken(bench: Bench, replaced: bool) -> None:
+    """Not matrix products, and of a first layer no input gradient, even where that alone is asked for."""
+    model = nn.Sequential(nn.Conv2d(3, 48, 3, 2, 1), nn.Conv2d(48, 64, 3, padding=1), nn.Conv2d(64, 48, 1)).bfloat16()
+    x = torch.randn(4, 3, 28, 28).bfloat16()
+    if replaced:
+        assert tk.replace_convolutions(model).taken == ("0", "1")
+    rows = rows_of(tk.tune(model, x))
+    assert set(rows) == {("0", "forward"), ("0", "weight_gradient"), *(("1", what) for what in PASSES)}
+    assert rows["0", "forward"].problem == replace(STEM, channels_out=48)
+    assert rows["1", "input_gradient"].problem == KINDS["one group"]
+    assert set(rows_of(tk.tune(model, x, passes=("input_gradient",)))) == {("1", "input_gradient")}
 
 
 def test_calls_are_planned_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

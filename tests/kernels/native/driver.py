@@ -20,6 +20,7 @@ from tapestry.kernels import (
     torch_norm_library,
     torch_norm_operators,
     torch_operators,
+    torch_stem_calls,
 )
 from tapestry.kernels.convolution.prepare import Steps
 from tapestry.kernels.runtime.array import DeviceArray
@@ -35,7 +36,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 BY_TORCH = (
     torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
-    torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of,
+    torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

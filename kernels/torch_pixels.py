@@ -1,0 +1,127 @@
+"""Blocks of pixels of torch tensors, and filters over them (`convolution/pixels.py`): by prepared calls, and by torch.
+
+Images are [n, c, h, w] anywhere in memory and come out as [n, width, rows, columns], channels-last; filters are
+[k, c, r, s], and come out as [k, width, rows, columns]. What a filter becomes is differentiable, any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from . import torch_autograd
+from .convolution import pixels
+from .convolution.pixels import Blocks, PixelKind
+from .normalization.stretches import Launch
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import DTYPES as HALVES
+from .torch_calls import REMEMBERED
+from .torch_norm_calls import DTYPES, prepared
+
+FLOATS = frozenset(DTYPES)  # types that images and filters may have
+
+_launches: dict[tuple[Any, ...], moving.Launches] = {}
+
+
+def gathered(x: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
+    """Images as blocks of `dtype`. Nothing is recorded of it where they are plain CUDA tensors of a kernel's types."""
+    if not _plain(x) or dtype not in HALVES:
+        return gathered_by_torch(x.to(dtype), blocks)
+    n, _, h, w = shape = x.shape
+    strides = x.stride()
+    out = x.new_empty((n, blocks.rows.blocks(h), blocks.columns.blocks(w), blocks.width), dtype=dtype)
+    _run(
+        ("blocks", blocks, shape, strides, x.dtype, dtype), x, out,
+        kind_of_images(blocks, x.dtype, dtype),
+        lambda a, b: pixels.gathered(blocks, shape, strides, a, b),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2)
+
+
+def filter_over(w: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
+    """A filter as one over blocks, of `dtype`; differentiable by torch."""
+    if not _plain(w) or dtype not in HALVES or (torch.is_grad_enabled() and w.requires_grad):
+        return filter_by_torch(w, blocks).to(dtype)
+    return _taps(w, blocks, dtype)
+
+
+def kinds_of(x: torch.dtype, w: torch.dtype, blocks: Blocks, dtype: torch.dtype) -> tuple[PixelKind, ...]:
+    """The kernels of calls with images and a filter of these types."""
+    return kind_of_images(blocks, x, dtype), kind_of_filters(blocks, w, dtype)
+
+
+def kind_of_images(blocks: Blocks, x: torch.dtype, dtype: torch.dtype) -> PixelKind:
+    """The same of images of type `x`."""
+    return PixelKind.of(blocks, DTYPES[x], DTYPES[dtype], DTYPES[dtype])
+
+
+def kind_of_filters(blocks: Blocks, w: torch.dtype, dtype: torch.dtype) -> PixelKind:
+    """What filters of type `w` become, computed in `dtype`."""
+    return PixelKind.of(blocks, DTYPES[dtype], DTYPES[dtype], DTYPES[w])
+
+
+def _plain(tensor: Tensor) -> bool:
+    return torch_autograd.direct(tensor) and tensor.dtype in DTYPES
+
+
+def _taps(w: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
+    shape, strides = w.shape, w.stride()
+    out = w.new_empty((w.shape[0], *blocks.places, blocks.width), dtype=dtype)
+    _run(
+        ("taps", blocks, shape, strides, w.dtype, dtype), w, out,
+        kind_of_filters(blocks, w.dtype, dtype),
+        lambda a, b: pixels.taps(blocks, shape, strides, a, b),
+    )  # fmt: skip
+    return out.permute(0, 3, 1, 2)
+
+
+def _run(
+    key: tuple[Any, ...], given: Tensor, out: Tensor, kind: PixelKind, launch: Callable[[int, int], Launch]
+) -> None:
+    """Launch, and prepare that where it is the first of its kind."""
+    device, addresses = given.get_device(), (given.data_ptr(), out.data_ptr())
+    if not given.numel():  # which is no launch
+        return
+    known = _launches.get((device, *key))
+    if known is None:
+        if len(_launches) >= REMEMBERED:
+            _launches.clear()
+        known = moving.launches(lambda at: prepared(kind, [launch(*at)], device), addresses)
+        _launches[device, *key] = known
+    known.run(addresses, torch_stream(device))
+
+
+# -- by torch ----------------------------------------------------------------------------------------------------------
+
+
+def gathered_by_torch(x: Tensor, blocks: Blocks) -> Tensor:
+    n, c, h, w = x.shape
+    step, rows, columns = blocks.step, blocks.rows.blocks(h), blocks.columns.blocks(w)
+    if rows * step != h or columns * step != w:
+        x = functional.pad(x, (0, columns * step - w, 0, rows * step - h))
+    pixels_of = x.permute(0, 2, 3, 1).reshape(n, rows, step, columns, step, c)
+    together = pixels_of.transpose(2, 3).reshape(n, rows, columns, step * step * c)
+    return functional.pad(together, (0, blocks.width - step * step * c)).permute(0, 3, 1, 2)
+
+
+def filter_by_torch(w: Tensor, blocks: Blocks) -> Tensor:
+    k, c = w.shape[:2]
+    (rows, columns), step = blocks.places, blocks.step
+    whole = functional.pad(w, (*blocks.columns.missing, *blocks.rows.missing))
+    laid = whole.reshape(k, c, rows, step, columns, step).permute(0, 3, 5, 1, 2, 4)
+    filled = laid.reshape(k, step * step * c, rows, columns)
+    return functional.pad(filled, (0, 0, 0, 0, 0, blocks.width - step * step * c))
+
+
+def taps_by_torch(gradient: Tensor, blocks: Blocks) -> Tensor:
+    """What is linear in a filter, turned round: the taps of a gradient over blocks."""
+    k, c, r, s = len(gradient), blocks.channels, blocks.rows.taps, blocks.columns.taps
+    (rows, columns), step = blocks.places, blocks.step
+    laid = gradient[:, : step * step * c].reshape(k, step, step, c, rows, columns).permute(0, 3, 4, 1, 5, 2)
+    above, ahead = blocks.rows.missing[0], blocks.columns.missing[0]
+    return laid.reshape(k, c, rows * step, columns * step)[:, :, above : above + r, ahead : ahead + s]
