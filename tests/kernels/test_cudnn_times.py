@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,3 +59,19 @@ def test_processes_share_the_layers(times: ModuleType, monkeypatch: pytest.Monke
     assert len(asked) == 3
     assert {layer for layer, _ in times.rows_of(path)} == set(LAYERS)
     assert [file.name for file in tmp_path.glob("*.json")] == ["times.json"]
+
+
+def test_layers_of_one_group(times: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, again = ([*islice(times.dense_layers(), 200)] for _ in range(2))
+    assert found == again
+    assert len(set(found)) == 200
+    for layer in found:
+        out = layer.channels_out or layer.channels
+        assert layer.width == layer.channels
+        assert layer.channels % 8 == out % 8 == 0
+        assert max(layer.channels, out) <= 128
+        assert layer.n * layer.extent**2 * max(layer.channels, out) <= times.MOST_ELEMENTS
+    assert any(layer.channels_out for layer in found)
+    path = tmp_path / "times.json"
+    run(times, monkeypatch, path, "--dense", 5)
+    assert [layer for layer, _ in times.rows_of(path)] == found[:5]

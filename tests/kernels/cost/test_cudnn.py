@@ -52,6 +52,15 @@ def test_wide_groups_are_left_to_it_where_they_are_hardly_faster(told: dict[Laye
     assert [is_faster(problem, what, GPU) for what in PASSES] == [True, True, False]
 
 
+@pytest.mark.parametrize(("share", "left"), [(1.1, [True, False]), (0.5, [True, True]), (1.3, [False, False])])
+def test_what_follows_is_counted_where_torch_would_take_steps(
+    share: float, left: list[bool], told: dict[Layer, tuple[float, ...]]
+) -> None:
+    dense = ConvolutionProblem(128, 64, 64, 120, 1, 7, 7, padding=(3, 3, 3, 3), dtype="bf16")
+    told[Layer(128, 64, 120, 120, 7)] = (share * 1e6 * ours_s(dense, "forward", GPU), 1.0, 1.0)
+    assert [is_faster(dense, "forward", GPU, followed) for followed in (False, True)] == left
+
+
 def test_where_nothing_is_known_ours_computes(told: dict[Layer, tuple[float, ...]]) -> None:
     assert cudnn_s(PROBLEM, "forward", GPU) is None
     assert not is_faster(PROBLEM, "forward", GPU)
