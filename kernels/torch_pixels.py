@@ -6,7 +6,7 @@ Images are [n, c, h, w] anywhere in memory and come out as [n, width, rows, colu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,22 +32,16 @@ def gathered(x: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
     """Images as blocks of `dtype`. Nothing is recorded of it where they are plain CUDA tensors of a kernel's types."""
     if not _plain(x) or dtype not in HALVES:
         return gathered_by_torch(x.to(dtype), blocks)
-    n, _, h, w = shape = x.shape
-    strides = x.stride()
-    out = x.new_empty((n, blocks.rows.blocks(h), blocks.columns.blocks(w), blocks.width), dtype=dtype)
-    _run(
-        ("blocks", blocks, shape, strides, x.dtype, dtype), x, out,
-        kind_of_images(blocks, x.dtype, dtype),
-        lambda a, b: pixels.gathered(blocks, shape, strides, a, b),
-    )  # fmt: skip
-    return out.permute(0, 3, 1, 2)
+    shape = (len(x), blocks.rows.blocks(x.shape[2]), blocks.columns.blocks(x.shape[3]), blocks.width)
+    return _rearranged(pixels.gathered, x, blocks, shape, kind_of_images(blocks, x.dtype, dtype), dtype)
 
 
 def filter_over(w: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
     """A filter as one over blocks, of `dtype`; differentiable by torch."""
     if not _plain(w) or dtype not in HALVES or (torch.is_grad_enabled() and w.requires_grad):
         return filter_by_torch(w, blocks).to(dtype)
-    return _taps(w, blocks, dtype)
+    shape = (len(w), *blocks.places, blocks.width)
+    return _rearranged(pixels.taps, w, blocks, shape, kind_of_filters(blocks, w.dtype, dtype), dtype)
 
 
 def kinds_of(x: torch.dtype, w: torch.dtype, blocks: Blocks, dtype: torch.dtype) -> tuple[PixelKind, ...]:
@@ -69,31 +63,28 @@ def _plain(tensor: Tensor) -> bool:
     return torch_autograd.direct(tensor) and tensor.dtype in DTYPES
 
 
-def _taps(w: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
-    shape, strides = w.shape, w.stride()
-    out = w.new_empty((w.shape[0], *blocks.places, blocks.width), dtype=dtype)
-    _run(
-        ("taps", blocks, shape, strides, w.dtype, dtype), w, out,
-        kind_of_filters(blocks, w.dtype, dtype),
-        lambda a, b: pixels.taps(blocks, shape, strides, a, b),
-    )  # fmt: skip
+def _rearranged(
+    launch: Callable[..., Launch],
+    given: Tensor,
+    blocks: Blocks,
+    shape: Sequence[int],
+    kind: PixelKind,
+    dtype: torch.dtype,
+) -> Tensor:
+    """What a launch makes of a tensor, of `shape` in memory; prepared where it is the first of its kind."""
+    out, device = given.new_empty(shape, dtype=dtype), given.get_device()
+    if given.numel():  # else there is no launch
+        extents, strides = given.shape, given.stride()
+        addresses, key = (given.data_ptr(), out.data_ptr()), (device, launch, blocks, extents, strides, kind)
+        known = _launches.get(key)
+        if known is None:
+            if len(_launches) >= REMEMBERED:
+                _launches.clear()
+            known = _launches[key] = moving.launches(
+                lambda at: prepared(kind, [launch(blocks, extents, strides, *at)], device), addresses
+            )
+        known.run(addresses, torch_stream(device))
     return out.permute(0, 3, 1, 2)
-
-
-def _run(
-    key: tuple[Any, ...], given: Tensor, out: Tensor, kind: PixelKind, launch: Callable[[int, int], Launch]
-) -> None:
-    """Launch, and prepare that where it is the first of its kind."""
-    device, addresses = given.get_device(), (given.data_ptr(), out.data_ptr())
-    if not given.numel():  # which is no launch
-        return
-    known = _launches.get((device, *key))
-    if known is None:
-        if len(_launches) >= REMEMBERED:
-            _launches.clear()
-        known = moving.launches(lambda at: prepared(kind, [launch(*at)], device), addresses)
-        _launches[device, *key] = known
-    known.run(addresses, torch_stream(device))
 
 
 # -- by torch ----------------------------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ def unfit(layer: nn.Conv2d) -> str | None:
     """Why the kernels do not compute this layer, or None."""
     width, wide = (channels // layer.groups for channels in (layer.in_channels, layer.out_channels))
     size, octets = layer.kernel_size, layer.in_channels % 8 == layer.out_channels % 8 == 0
+    widest = max(width, wide)
     facts = {
         f"a subclass, {type(layer).__name__}, whose forward may differ": kind_of(layer) is not None,
         "padding mode " + layer.padding_mode: layer.padding_mode == "zeros",
@@ -127,9 +128,7 @@ def unfit(layer: nn.Conv2d) -> str | None:
     else:
         facts |= {
             f"{layer.in_channels} channels in and {layer.out_channels} out": width == wide or octets,
-            f"group width {max(width, wide)}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": max(
-                width, wide
-            )
+            f"group width {widest}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": widest
             < CUDNN_WIDTH,
             "a matrix product, that cuDNN is made for": layer.groups > 1 or max(size) > 1 or needs_no_warpgroups(layer),
             f"{layer.in_channels} channels, no multiple of 8": octets,

@@ -20,7 +20,7 @@ from .torch_fused import FusedConv2d, fused
 from .torch_fused_calls import Following
 from .torch_geometry import Geometry
 from .torch_layers import Rearranging, computed_here, conv2d
-from .torch_pixels import filter_over, gathered
+from .torch_pixels import FLOATS, filter_over, gathered
 from .torch_stem_calls import First, Form, blocks_for, form_of, forward, known_form, problem_of
 
 
@@ -60,8 +60,8 @@ def _at_once(
         return made
     lowered = torch.is_autocast_enabled("cuda")
     dtype = torch.get_autocast_dtype("cuda") if lowered else x.dtype
-    types = (*DTYPES, torch.float32) if lowered else (dtype,)
-    if dtype not in DTYPES or x.dtype not in types or w.dtype not in (dtype, types[-1]):
+    images, filters = (FLOATS, {dtype, torch.float32}) if lowered else ({dtype}, {dtype})
+    if dtype not in DTYPES or x.dtype not in images or w.dtype not in filters:
         return None
     fits = w.shape[1] == channels and (bias is None or bias.numel() == len(w)) and x.numel() > 0
     device = x.get_device()
@@ -112,7 +112,6 @@ class Stem(FusedConv2d):
         self.given, self.channels, self.taps = given, weight.shape[1], (weight.shape[2], weight.shape[3])
         blocks = blocks_for(self.channels, self.taps, given)
         assert blocks is not None
-        self.blocks = blocks
         super().__init__(filter_over(weight.detach(), blocks, weight.dtype), scale, bias, activation, given)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:

@@ -40,6 +40,10 @@ class Form(NamedTuple):
         """Rows and columns of the filter."""
         return self.blocks.rows.taps, self.blocks.columns.taps
 
+    def filter_shape(self, channels_out: int) -> tuple[int, int, int, int]:
+        """Of a filter over blocks, [k, width, rows, columns]."""
+        return channels_out, self.blocks.width, *self.blocks.places
+
 
 def blocks_for(channels: int, taps: Sequence[int], given: Geometry) -> Blocks | None:
     """The blocks of a layer of one group with `taps` (rows, columns), moved as is `given`; None where it has none."""
@@ -187,7 +191,7 @@ def filter_gradient(images: Tensor, dy: Tensor, form: Form, dtype: torch.dtype) 
     if known is None:
         if len(_gradients) >= REMEMBERED:
             forget()
-        shape = (dy.shape[1], form.blocks.width, *form.blocks.places)
+        shape = form.filter_shape(dy.shape[1])
         known = _gradients[key] = _Gradient(torch_calls.filter_gradient_plan(images, dy, shape, form.moved, dtype))
     plan = known.plan
     if plan.left:
@@ -230,8 +234,7 @@ def _gradient_launches(
 
 
 def _gradient_by_torch(images: Tensor, dy: Tensor, form: Form, dtype: torch.dtype) -> Tensor:
-    shape = (dy.shape[1], form.blocks.width, *form.blocks.places)
-    found = torch_library.weight_gradient(images, dy, shape, *form.moved)
+    found = torch_library.weight_gradient(images, dy, form.filter_shape(dy.shape[1]), *form.moved)
     return torch_pixels.taps_by_torch(found, form.blocks).to(dtype)
 
 
@@ -251,8 +254,7 @@ def backward_of(images: Tensor, dy: Tensor, form: Form, dtype: torch.dtype) -> T
     """The gradient of the filter; differentiable."""
     if not torch.is_grad_enabled() and torch_autograd.plain(images, dy):
         return filter_gradient(images, dy, form, dtype)
-    shape = (dy.shape[1], form.blocks.width, *form.blocks.places)
-    found = torch_autograd.filter_gradient(images, dy, shape, form.moved, dtype)
+    found = torch_autograd.filter_gradient(images, dy, form.filter_shape(dy.shape[1]), form.moved, dtype)
     return torch_pixels.taps_by_torch(found, form.blocks)
 
 

@@ -291,14 +291,20 @@ def test_warming_up_a_model_compiles_what_its_layers_run(asked: list[Recipe], mo
     assert asked == [blocks, *forward]
 
 
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
+    """What is compiled in the background; nothing is left to cuDNN."""
+    found: list[Recipe] = []
+    monkeypatch.setattr(background, "begin", lambda wanted, arch: found.extend(wanted))
+    monkeypatch.setattr(choices, "left_to_cudnn", lambda *_: False)
+    return found
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_first_layer_is_compiled_with_what_makes_its_blocks(
-    dtype: torch.dtype, asked: list[Recipe], monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, asked: list[Recipe], later: list[Recipe]
 ) -> None:
     """Of images and filters of the types that they have; gradients have that of the filter, and later of images."""
-    later: list[Recipe] = []
-    monkeypatch.setattr(background, "begin", lambda wanted, arch: later.extend(wanted))
-    monkeypatch.setattr(choices, "left_to_cudnn", lambda *_: False)
     layers, gpu = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1)).to(dtype), known_gpu("H200")
     assert gpu is not None
     replace_convolutions(layers)
@@ -323,12 +329,9 @@ def test_a_first_layer_is_compiled_with_what_makes_its_blocks(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_wide_gradients_are_compiled_as_they_are_called_for(
-    dtype: torch.dtype, asked: list[Recipe], monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, asked: list[Recipe], later: list[Recipe]
 ) -> None:
     """Nothing is added to an input gradient; those of filters have the type of parameters, and later of images."""
-    later: list[Recipe] = []
-    monkeypatch.setattr(background, "begin", lambda wanted, arch: later.extend(wanted))
-    monkeypatch.setattr(choices, "left_to_cudnn", lambda *_: False)
     layers, gpu = nn.Sequential(nn.Conv2d(1008, 1008, 3, padding=1, groups=21)).to(dtype), known_gpu("H200")
     assert gpu is not None
     replace_convolutions(layers)

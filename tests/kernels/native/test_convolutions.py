@@ -314,3 +314,14 @@ def test_plans_that_are_forgotten_are_made_again(driver: Driver, monkeypatch: py
             x = torch.randn(1, 16, rows, 4, dtype=BF16).contiguous(memory_format=torch.channels_last)
             assert torch.equal(conv(x), conv(x))
     assert driver.ran == ["python", "native"] * 8
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_no_images_are_torchs(driver: Driver, bias: bool) -> None:
+    conv, (x, dy) = layer(bias), operands()
+    for _ in range(2):
+        y, *gradients = step(conv, x[:0].requires_grad_(), dy[:0])
+        assert y is not None
+        assert y.shape == (0, 16, 7, 6)
+        assert all(gradient is not None for gradient in gradients)
+    assert driver.ran == []

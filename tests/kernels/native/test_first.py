@@ -154,7 +154,7 @@ def test_what_is_not_computed_so(first: Driver) -> None:
         assert first.ran[-3:] == ["native"] * 3
         native = torch_native.first
         assert native is not None
-        _, number = torch_stem_calls.known_form(3, (3, 3), conv.moved((12, 12)), (12, 12)) or (None, 0)
+        number = torch_stem_calls.number_of(form_of(conv))
         assert native(x, conv.weight, conv.bias, number) is not None
         for unlike in (learns, x.double(), x[:1], x[0], x.to("meta"), None, 3):
             assert native(unlike, conv.weight, conv.bias, number) is None  # type: ignore[arg-type]
@@ -185,10 +185,16 @@ def test_a_launch_that_is_refused(first: Driver) -> None:
             conv(x)
 
 
+def form_of(conv: OverBlocks) -> torch_stem_calls.Form:
+    """That of images of 12 x 12."""
+    found = torch_stem_calls.form_of(3, (3, 3), conv.moved((12, 12)), (12, 12))
+    assert found is not None
+    return found
+
+
 def test_blocks_in_f32_are_torchs(first: Driver) -> None:
     conv, x = layer(3, 2, 1), drawn((2, 3, 12, 12), 1)
-    form, _ = torch_stem_calls.known_form(3, (3, 3), conv.moved((12, 12)), (12, 12)) or (None, 0)
-    assert form is not None
+    form = form_of(conv)
     made = torch_pixels.gathered(x, form.blocks, F32)
     torch.testing.assert_close(made, torch_pixels.gathered_by_torch(x, form.blocks))
     torch.testing.assert_close(
@@ -237,8 +243,8 @@ def test_no_images(first: Driver) -> None:
     conv = layer(3, 2, 1)
     with autocast():
         assert conv(drawn((0, 3, 12, 12), 1)).shape == (0, 16, 6, 6)
-    made = Stem(conv.weight.detach().bfloat16(), None, None, "", conv.moved((12, 12)))
-    assert torch_pixels.gathered(drawn((0, 3, 12, 12), 1, BF16), made.blocks, BF16).shape == (0, 16, 6, 6)
+    made, blocks = Stem(conv.weight.detach().bfloat16(), None, None, "", conv.moved((12, 12))), form_of(conv).blocks
+    assert torch_pixels.gathered(drawn((0, 3, 12, 12), 1, BF16), blocks, BF16).shape == (0, 16, 6, 6)
     with pytest.raises(BadConvolution, match="channels"):
         made(drawn((2, 4, 12, 12), 1, BF16))
     assert first.ran == ["python"]  # the filter
