@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import torch_calls, torch_operators
+from . import torch_calls, torch_channel_sums, torch_operators
 from .torch_calls import Plan
 from .torch_geometry import Geometry, Ints, unpacked
 
@@ -76,6 +76,15 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     return made
 
 
+def bias_gradient(dy: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient of a bias, of `dtype`: the sum of dy over images and places; differentiable."""
+    if torch.is_grad_enabled() or not plain(dy):
+        made: Tensor = dy.sum(torch_channel_sums.IMAGES, dtype=dtype)
+    else:
+        made = torch_channel_sums.channel_sums(dy, dtype)
+    return made
+
+
 def _again(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
     """The convolution itself, in a backward pass."""
     if direct(x, w):
@@ -102,7 +111,7 @@ class _Forward(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias, *_ = ctx.needs_input_grad
-        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+        db = bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         return *_gradients(x, dy, w, ctx.taps, ctx.geometry, (to_x, to_w), ctx.plan), db, None, None, None
 
 

@@ -218,7 +218,7 @@ class _Large(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         (x, w), large, (to_x, to_w, to_bias, *_) = ctx.saved_tensors, ctx.large, ctx.needs_input_grad
-        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+        db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         if not (to_x or to_w):
             dx = dw = None
         elif torch.is_grad_enabled():

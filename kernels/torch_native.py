@@ -2,8 +2,8 @@
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
 (`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`,
-`torch_stem_calls`),
-which prepares launches and tells the extension. Both give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
+`torch_stem_calls`, `torch_channel_sums`), which prepares launches and tells the extension. Both give the same bits.
+`TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
     global convolve, fused, norm, layer_norm, squeezed, excited, first, _extension, _state
     from .torch_autograd import backward_of
+    from .torch_channel_sums import sums_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import norm_backward_of
@@ -115,9 +116,8 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .torch_stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
-    extension.serve(
-        device, functions, *convolutions, *norms, squeeze_backward_of, excite_backward_of, first_backward_of
-    )
+    rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of)
+    extension.serve(device, functions, *convolutions, *norms, *rest)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
     fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
@@ -161,6 +161,12 @@ def forget_firsts() -> None:
     """Likewise of first layers."""
     if _extension is not None:
         _extension.forget_firsts()
+
+
+def forget_sums() -> None:
+    """Likewise of gradients of biases."""
+    if _extension is not None:
+        _extension.forget_sums()
 
 
 def forget_images() -> None:
@@ -220,6 +226,12 @@ def learn_images(what: int, x: Tensor, launches: moving.Launches) -> None:
     """Tell of a call of images like x, by its number."""
     if isinstance(launches, moving.Moving):
         _extension.add_images(what, x, _description((), 0, launches))
+
+
+def learn_sums(x: Tensor, room: int, launches: moving.Launches) -> None:
+    """Tell of a sum of tensors like x by channel, by way of `room` f32."""
+    if isinstance(launches, moving.Moving):
+        _extension.add_sums(x, _description((), room, launches))
 
 
 def learn_first(

@@ -277,5 +277,5 @@ class First(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         (images,), (_, to_w, to_bias, *_) = ctx.saved_tensors, ctx.needs_input_grad
         dw = backward_of(images, dy, ctx.form, ctx.dtype) if to_w else None
-        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+        db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         return None, dw, db, None, None

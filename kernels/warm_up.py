@@ -124,14 +124,16 @@ def _called(model: Any, example: Any) -> list[Called]:
 def _layers(
     model: Any, example: Any, called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu, jobs: int | None
 ) -> Iterator[Recipe]:
-    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training.
+    """The kernels of a model's layers, those left to cuDNN excepted; in training, of biases and fused norms.
 
     Those that take longest to be compiled come first, so that others are chosen and compiled meanwhile.
     """
     from .choosing import Call, chosen
     from .torch_calls import left_on
+    from .torch_channel_sums import sum_kinds
     from .torch_excitation import excitation_kinds
     from .torch_layer_norms import row_kinds
+    from .torch_layers import GroupedConv2d
     from .torch_norms import kinds, lowered
     from .torch_response_norms import response_kinds
 
@@ -142,6 +144,8 @@ def _layers(
             yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
+        layers = [part for part in model.modules() if isinstance(part, GroupedConv2d)]
+        yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))

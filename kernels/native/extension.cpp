@@ -26,7 +26,7 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
   size_t way = 0;
   for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
                               &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
-                              &served.first_backward})
+                              &served.first_backward, &served.sums})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -88,6 +88,8 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("add_first", tapestry::add_first);
   module.def("add_first_gradient", tapestry::add_first_gradient);
   module.def("forget_firsts", [] { tapestry::firsts.clear(); });
+  module.def("add_sums", tapestry::add_sums);
+  module.def("forget_sums", [] { tapestry::sums.clear(); });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {

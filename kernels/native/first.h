@@ -53,7 +53,7 @@ class First : public torch::autograd::Function<First> {
     ctx->save_for_backward({made.images});
     ctx->saved_data["form"] = form;
     ctx->saved_data["wide"] = w.scalar_type() == at::kFloat;
-    if (bias) ctx->saved_data["bias"] = static_cast<int64_t>(bias->scalar_type());
+    if (bias) ctx->saved_data["biased"] = true;
     return made.out;
   }
 
@@ -71,8 +71,8 @@ class First : public torch::autograd::Function<First> {
                                                      PyBool_FromLong(wide)}).ptr());
       }
     }
-    if (ctx->saved_data.count("bias") && ctx->needs_input_grad(2))
-      db = at::sum(dy, {0, 2, 3}, false, static_cast<at::ScalarType>(ctx->saved_data["bias"].toInt()));
+    if (ctx->saved_data.count("biased") && ctx->needs_input_grad(2))
+      db = bias_gradient(dy);
     return {Tensor(), dw, db, Tensor(), Tensor(), Tensor()};
   }
 

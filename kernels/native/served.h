@@ -32,7 +32,7 @@ struct Served {
   Driver driver{};
   int (*stream)(int32_t, void**) = nullptr;
   PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
-           *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr;
+           *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr, *sums = nullptr;
 };
 
 Served served;

@@ -86,7 +86,7 @@ norm_fold_statistics(const float* partials, float* statistics, float* running_me
     tapestry::follow();
     int channel;
     Moments own[1] = {{0.0f, 0.0f, 0.0f}};
-    if (!fold_blocks(own, channel, partials, cut, [&](int block, float mean, float squares) {
+    if (!fold_blocks<2>(own, channel, partials, cut, [&](int block, float mean, float squares) {
             return Moments{float(min((long long)(cut.stretch), cut.rows - (long long)(block) * cut.stretch)), mean, squares};
         }))
         return;
@@ -180,7 +180,7 @@ norm_fold_gradient(const float* partials, const float* statistics, float epsilon
     tapestry::follow();
     int channel;
     Sums own[1] = {};
-    if (!fold_blocks(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
+    if (!fold_blocks<2>(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
     to_weight[channel] = own[0].weighed * tapestry::reciprocal_root(statistics[cut.channels + channel] + epsilon);
     to_bias[channel] = own[0].plain;
 }

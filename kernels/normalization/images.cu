@@ -1,5 +1,5 @@
 // Each image of a channels-last tensor by itself: its sums over pixels by channel, and its map by numbers a channel. Behind
-// stretches.cu; a block's stretch is an image. Numbers of images and channels are of a type of their own.
+// stretches.cu; a block's stretch is an image, or any rows of a sum over all. Numbers of images and channels are of a type of their own.
 
 namespace tapestry::images {
 
@@ -7,12 +7,6 @@ using namespace parameters;
 using namespace stretches;
 
 constexpr int numbers_wide = vector * sizeof(Number) > 16 ? 16 / int(sizeof(Number)) : vector;    // of an access
-
-struct Sum {
-    float value;
-
-    __device__ void fold(const Sum& other) { value += other.value; }
-};
 
 // The numbers of a thread's channels in its image to [image][channels].
 __device__ inline void put_numbers(Number* to, const float (&values)[vector], const Place& at, const Cut& cut) {
@@ -62,6 +56,16 @@ image_sums(const tapestry::parameters::Element* x, float factor, tapestry::param
     follow();
     const Element* const from[1] = {x};
     sum_pixels(cut, from, factor, sums, [](const Vector(&found)[1], int e) { return widen(found[0].get(e)); });
+}
+
+// What blocks left of sums over all rows, [block][channels], to [channels].
+extern "C" __global__ void __launch_bounds__(1024)
+image_sums_fold(const float* partials, float* sums, const __grid_constant__ tapestry::stretches::Cut cut) {
+    using namespace tapestry::stretches;
+    tapestry::follow();
+    int channel;
+    Sum own[1] = {};
+    if (fold_blocks<1>(own, channel, partials, cut, [](int, float value) { return Sum{value}; })) sums[channel] = own[0].value;
 }
 
 // The sum over pixels of a product.

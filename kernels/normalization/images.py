@@ -1,19 +1,21 @@
 """Sums over the pixels of each image by channel, and maps by numbers a channel: what squeeze-and-excitation does.
 
-Tensors are [images, pixels, channels], dense; the numbers [images, channels], of the same type or f32. Needs no GPU.
+And sums over all pixels of all images, as gradients of biases are. Tensors are [images, pixels, channels], dense; the
+numbers [images, channels], of the same type or f32. Needs no GPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from ..elementwise.types import ELEMENT_TYPES
 from ..runtime.compiler import Recipe
 from . import stretches
-from .stretches import THREADS, Cut, Launch
+from .stretches import DEEP, FOLD_CHANNELS, FOLD_THREADS, RESIDENTS, THREADS, Cut, Launch
 
-Kernel = Literal["image_sums", "image_products", "image_both_sums", "image_map", "image_blend"]
+Kernel = Literal["image_sums", "image_sums_fold", "image_products", "image_both_sums", "image_map", "image_blend"]
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 
 
@@ -44,6 +46,22 @@ class ImageKind:
 def means(cut: Cut, x: int, out: int) -> Launch:
     """The mean over the pixels of each image."""
     return Launch("image_sums", cut.grid, THREADS, (x, 1.0 / cut.stretch, out, cut.argument))
+
+
+def over_all(rows: int, kind: ImageKind, channels: int, sms: int) -> Cut:
+    """All rows for a GPU of so many multiprocessors: as many blocks as have rows enough for every thread."""
+    return stretches.balanced(rows, channels, kind.vector, RESIDENTS * sms, least=DEEP)
+
+
+def totals(cut: Cut, x: int, room: int, out: int) -> tuple[Launch, ...]:
+    """The sums over all rows, f32 [channels], of a kind whose numbers are f32.
+
+    `room` are `channels * blocks` f32; nothing is left there where one block has all rows.
+    """
+    if cut.blocks == 1:
+        return (Launch("image_sums", cut.grid, THREADS, (x, 1.0, out, cut.argument)),)
+    fold = Launch("image_sums_fold", (ceil(cut.channels / FOLD_CHANNELS),), FOLD_THREADS, (room, out, cut.argument))
+    return Launch("image_sums", cut.grid, THREADS, (x, 1.0, room, cut.argument)), fold
 
 
 def products(cut: Cut, x: int, dy: int, out: int) -> Launch:

@@ -176,7 +176,7 @@ layer_norm_fold(const float* partials, float* to_weight, float* to_bias, const _
     tapestry::follow();
     int channel;
     Sums own[1] = {};
-    if (!fold_blocks(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
+    if (!fold_blocks<2>(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
     to_weight[channel] = own[0].weighed;
     to_bias[channel] = own[0].plain;
 }

@@ -81,6 +81,13 @@ __device__ inline void fold_slots(Part (&own)[each], int lane, int slot, int lan
 
 // -- what blocks leave ---------------------------------------------------------------------------------------------------
 
+// One sum.
+struct Sum {
+    float value;
+
+    __device__ void fold(const Sum& other) { value += other.value; }
+};
+
 // Two sums, of gradients and of gradients by distances from the mean.
 struct Sums {
     float plain, weighed;
@@ -98,17 +105,18 @@ __device__ inline void leave(Part (&own)[vector], const Spot& at, const Cut& cut
     for (int e = 0; e < vector; ++e) to[e] = own[e].*one, to[cut.channels + e] = own[e].*other;
 }
 
-// In a launch of `fold_threads` threads for each `columns` channels: folds into `own` what blocks left, as `read` makes a part of a block's
-// number and its two numbers. Whether this thread has the whole of a `channel`.
-template <class Part, class Read>
+// In a launch of `fold_threads` threads for each `columns` channels: folds into `own` what blocks left, `numbers` of each channel, as `read`
+// makes a part of a block's number and these. Whether this thread has the whole of a `channel`.
+template <int numbers, class Part, class Read>
 __device__ inline bool fold_blocks(Part (&own)[1], int& channel, const float* partials, const Cut& cut, const Read& read) {
     const int lane = threadIdx.x % columns, slot = threadIdx.x / columns;
     channel = blockIdx.x * columns + lane;
     if (channel < cut.channels)
 #pragma unroll 4
         for (int block = slot; block < cut.blocks; block += fold_threads / columns) {
-            const float* const from = partials + (long long)(block) * 2 * cut.channels + channel;
-            own[0].fold(read(block, from[0], from[cut.channels]));
+            const float* const from = partials + (long long)(block) * numbers * cut.channels + channel;
+            if constexpr (numbers == 1) own[0].fold(read(block, from[0]));
+            else own[0].fold(read(block, from[0], from[cut.channels]));
         }
     fold_slots<fold_threads, 1>(own, lane, slot, columns, fold_threads / columns);
     return slot == 0 && channel < cut.channels;

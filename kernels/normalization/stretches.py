@@ -58,11 +58,11 @@ def vector_of(channels: int, dtype: str) -> int:
     return gcd(channels, ACCESS // ELEMENT_TYPES[dtype].bytes)
 
 
-def balanced(rows: int, channels: int, vector: int, room: int) -> Cut:
-    """Rows and channels for a GPU that has room for so many blocks at a time: in one turn."""
+def balanced(rows: int, channels: int, vector: int, room: int, least: int = 1) -> Cut:
+    """Rows and channels for a GPU that has room for so many blocks at a time: in one turn, `least` rows a thread."""
     parts, lanes = _across(channels // vector)
     slots = THREADS // lanes
-    most = max(1, min(room // parts, ceil(rows / slots)))
+    most = max(1, min(room // parts, ceil(rows / (slots * least))))
     stretch = ceil(rows / most)
     return Cut(rows, channels, lanes, slots, stretch, ceil(rows / stretch), parts)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tapestry.kernels import (
     torch_autograd,
+    torch_channel_sums,
     torch_excitation,
     torch_layer_norms,
     torch_library,
@@ -37,6 +38,7 @@ BY_TORCH = (
     torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
     torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
+    torch_channel_sums.sums_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry.kernels.normalization import images
 from tapestry.kernels.normalization.images import ImageKind
-from tapestry.kernels.normalization.stretches import Launch, by_image
+from tapestry.kernels.normalization.stretches import DEEP, Launch, by_image
 
 from .. import host_compiler
 from . import launches
@@ -67,6 +67,30 @@ def test_the_kernels_compute_the_definition(
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=unit, atol=4 * unit)
     expected = wide[1] * wide[2][:, None] + wide[0] * wide[3][:, None]
     np.testing.assert_allclose(blend.astype(np.float64), expected, rtol=unit, atol=4 * unit)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([kind for kind in KINDS if kind.numbers == "f32"]), st.integers(1, 900), st.integers(1, 70),
+    st.integers(1, 6), st.integers(0, 99),
+)  # fmt: skip
+def test_sums_over_all_rows(kind: ImageKind, rows: int, vectors: int, sms: int, seed: int) -> None:
+    channels = vectors * kind.vector
+    cut = images.over_all(rows, kind, channels, sms)
+    x = np.random.default_rng(seed).standard_normal((rows, channels)).astype(DTYPES[kind.dtype])
+    room, found = np.full(max(1, channels * cut.blocks), np.nan, "f"), np.full(channels, np.nan, "f")
+    for number, launch in enumerate(images.totals(cut, x.ctypes.data, room.ctypes.data, found.ctypes.data)):
+        run(kind, launch, seed + number)
+    unit = UNITS["f32"]
+    np.testing.assert_allclose(found, x.astype(np.float64).sum(0), rtol=unit, atol=unit * rows)
+
+
+@given(st.integers(1, 96), st.integers(1, 300_000), st.integers(1, 150))
+def test_every_row_is_summed_once_by_threads_that_have_enough(octets: int, rows: int, sms: int) -> None:
+    cut = images.over_all(rows, ImageKind.of(8 * octets, "bf16", "f32"), 8 * octets, sms)
+    assert (cut.blocks - 1) * cut.stretch < rows <= cut.blocks * cut.stretch
+    assert cut.blocks == 1 or cut.blocks * cut.parts <= sms
+    assert cut.blocks == 1 or 2 * cut.stretch > cut.slots * DEEP  # half of what a thread has under way at least
 
 
 @pytest.mark.parametrize("kind", [*KINDS, ImageKind("f32", 1, "f32")], ids=str)

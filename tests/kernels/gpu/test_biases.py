@@ -1,0 +1,81 @@
+"""Gradients of biases by kernels on a GPU, against sums in f64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_channel_sums
+from tapestry.kernels.torch import replace_convolutions
+from tapestry.kernels.torch_channel_sums import channel_sums
+
+from .graphs import captured
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SHAPES = [
+    (64, 96, 56, 56), (64, 768, 7, 7), (128, 40, 56, 56), (1, 8, 7, 7), (2, 17, 9, 11), (3, 1000, 1, 1),
+    (1, 4, 224, 224), (16, 2048, 7, 7),
+]  # fmt: skip
+
+
+def drawn(shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, seed: int = 1) -> Tensor:
+    random = torch.Generator("cuda").manual_seed(seed)
+    made = torch.randn(shape, generator=random, device="cuda") + torch.rand((1, shape[1], 1, 1), device="cuda")
+    return made.to(dtype).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = drawn(shape, dtype)
+    found = channel_sums(x, torch.float32)
+    exact, size = x.double().sum((0, 2, 3)), x.double().abs().sum((0, 2, 3))
+    assert bool(((found.double() - exact).abs() <= 1e-6 * size).all())
+    assert torch.equal(channel_sums(x, torch.float32), found)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(96, 96, 7, padding=3, groups=96), nn.Conv2d(64, 64, 3, padding=1, groups=8),
+        nn.Conv2d(3, 32, 3, stride=2, padding=1), nn.Conv2d(64, 64, 9, padding=4, groups=64),
+    ],
+    ids=["depthwise", "grouped", "first", "large"],
+)  # fmt: skip
+def test_layers(layer: nn.Conv2d, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(layer).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    replace_convolutions(model)
+    x = drawn((16, layer.in_channels, 64, 64))
+    if layer.in_channels > 3:
+        x.requires_grad_()
+    asked = []
+
+    def noted(of: Tensor, dtype: torch.dtype) -> Tensor:
+        asked.append(of.shape)
+        return channel_sums(of, dtype)
+
+    monkeypatch.setattr(torch_channel_sums, "channel_sums", noted)
+    torch_channel_sums.forget()
+    for _ in range(3):  # the last ones by the extension, if it is there
+        with torch.autocast("cuda", torch.bfloat16):
+            y = model(x)
+        dy = drawn(tuple(y.shape), seed=2)
+        bias = model[0].bias
+        assert isinstance(bias, Tensor)
+        (found,) = torch.autograd.grad(y, [bias], dy)
+        assert found.dtype is torch.float32
+        exact, size = dy.double().sum((0, 2, 3)), dy.double().abs().sum((0, 2, 3))
+        assert bool(((found.double() - exact).abs() <= 1e-6 * size).all())
+    assert asked
+
+
+def test_in_a_graph_and_again() -> None:
+    x = drawn((64, 96, 28, 28))
+    once = channel_sums(x, torch.float32)
+    graph, made = captured(lambda: channel_sums(x, torch.float32))
+    for _ in range(2):
+        made.zero_()
+        graph.replay()
+        assert torch.equal(made, once)
