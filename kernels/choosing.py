@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from .runtime.compiler import Recipe
 
 FEWEST = 4  # processes, and passes that are not chosen yet, from which on it is worth beginning them
+EACH = 3  # passes of a process at least: it takes a second to begin one where many are begun
+PATIENCE_S = 0.25  # what is left to choose after so long is much
 SERVING = "from tapestry.kernels.choosing import serve; serve()"
 
 
@@ -45,29 +48,89 @@ class Call(NamedTuple):
 def chosen(calls: Sequence[Call], gpu: Gpu, jobs: int | None = None) -> Iterator[Call]:
     """The calls in their order, each when it is kept how it is computed.
 
-    At most `jobs` processes choose (one a processor unless given); none where they or what is missing are few, or where
-    nothing is kept.
+    This process chooses until others are there to help it: at most `jobs` of them (one a processor unless given); none
+    where they or what is missing are few, or where nothing is kept.
     """
     missing = [call for call in calls if not is_kept(choices.left_to_cudnn, call.problem, call.what, gpu)]
     count = min(jobs or processors(), len(missing))
     if count < FEWEST or not keeps() or not sys.executable:
         yield from calls
         return
-    with Workers(_Helper) as helpers, ThreadPoolExecutor(count) as pool:
-        coming = {call: pool.submit(_choose, call, gpu, helpers) for call in missing}
+    shared = _Shared(missing)
+    with ThreadPoolExecutor(count) as pool, Workers(_Helper) as helpers:
+        for _ in range(min(count, -(-len(missing) // EACH))):
+            pool.submit(_help, shared, gpu, helpers)
         try:
             for call in calls:
-                if call in coming:
-                    coming[call].result()
+                if shared.take(call):
+                    _choose(call, gpu)
+                shared.wait(call)
                 yield call
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            shared.end()
 
 
-def _choose(call: Call, gpu: Gpu, helpers: Workers[_Helper]) -> None:
-    """Have a process choose, and wait for it. Where none can, nothing happens: who asks next chooses."""
+class _Shared:
+    """Calls to be chosen, each by who takes it."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._left = dict.fromkeys(calls)
+        self._by_others: dict[Call, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def take(self, call: Call) -> bool:
+        """Take one that nobody has taken."""
+        with self._lock:
+            taken = call in self._left
+            self._left.pop(call, None)
+            return taken
+
+    def take_next(self) -> tuple[Call, threading.Event] | None:
+        """The first that nobody has taken, and what is to be set when it is chosen."""
+        with self._lock:
+            call = next(iter(self._left), None)
+            if call is None:
+                return None
+            del self._left[call]
+            chosen = self._by_others[call] = threading.Event()
+            return call, chosen
+
+    def wait(self, call: Call) -> None:
+        """Until another has chosen it, if another has taken it."""
+        with self._lock:
+            chosen = self._by_others.get(call)
+        if chosen is not None:
+            chosen.wait()
+
+    def end(self) -> None:
+        """Nobody takes anything any more."""
+        with self._lock:
+            self._left.clear()
+        self._ended.set()
+
+    def ended_within(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+
+def _help(shared: _Shared, gpu: Gpu, helpers: Workers[_Helper]) -> None:
+    """Have a process choose what is left, one call after the other."""
+    if shared.ended_within(PATIENCE_S):
+        return
     with contextlib.suppress(OSError), helpers.one() as helper:
-        helper.choose(call, gpu)
+        there = helper.answers()
+        while there and (taken := shared.take_next()) is not None:
+            call, chosen = taken
+            try:
+                there = helper.choose(call, gpu)
+            finally:
+                chosen.set()
+
+
+def _choose(call: Call, gpu: Gpu) -> None:
+    with contextlib.suppress(Exception):  # who asks next meets it, too
+        if not choices.left_to_cudnn(call.problem, call.what, gpu):
+            call.recipes(gpu)
 
 
 class _Helper:
@@ -80,13 +143,17 @@ class _Helper:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
 
-    def choose(self, call: Call, gpu: Gpu) -> None:
-        """Return when it has, or has ended."""
+    def choose(self, call: Call, gpu: Gpu) -> bool:
+        """Return when it has, or False when it has ended."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         pickle.dump((call, gpu), self._process.stdin)
         self._process.stdin.flush()
-        self._process.stdout.read(1)
+        return self.answers()
+
+    def answers(self) -> bool:
+        """Whether the process says that it is there: at first, and when it has chosen."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read(1) != b""
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -95,13 +162,11 @@ class _Helper:
 
 
 def serve() -> None:
-    """What such a process does: choose for what it is sent, and answer with a byte, until nothing more comes."""
+    """What such a process does: say with a byte that it is there, and again whenever it has chosen what it is sent."""
     given, answers = sys.stdin.buffer, sys.stdout.buffer
     with contextlib.suppress(EOFError):
         while True:
-            call, gpu = pickle.load(given)
-            with contextlib.suppress(Exception):  # who asks next meets it, too
-                if not choices.left_to_cudnn(call.problem, call.what, gpu):
-                    call.recipes(gpu)
             answers.write(b".")
             answers.flush()
+            call, gpu = pickle.load(given)
+            _choose(call, gpu)

@@ -139,21 +139,25 @@ def _layers(
 
     yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)  # nothing has to be chosen for them
     calls = [Call(of.problem, what, of.biased, of.wide) for of in called for what in passes if what in of.passes]
-    for call in chosen(sorted(calls, key=lambda call: not _is_long(call.what, call.problem)), gpu, jobs):
+    for call in chosen(sorted(calls, key=lambda call: _length(call.what, call.problem), reverse=True), gpu, jobs):
         if not left_on(call.problem, call.what, gpu):
             yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
-    if model.training:
+    if "weight_gradient" in passes:
         layers = [part for part in model.modules() if isinstance(part, GroupedConv2d)]
         yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))
+    if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
 
 
-def _is_long(what: Pass, problem: ConvolutionProblem) -> bool:
-    """Whether a pass may be several sweeps in one kernel."""
-    return what == "input_gradient" and problem.stride != (1, 1)
+def _length(what: Pass, problem: ConvolutionProblem) -> tuple[bool, int]:
+    """What sorts passes by how long they take to be chosen, where they may be several sweeps in one kernel, and to be
+    compiled: by the taps of a filter and its stride; weight gradients have loops over them.
+    """
+    taps, step = problem.r * problem.s, problem.stride[0]
+    return what == "input_gradient" and step > 1, 0 if what == "weight_gradient" else taps * step
 
 
 def _rounded(called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:

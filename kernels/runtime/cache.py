@@ -28,6 +28,7 @@ UNSEEN = 64  # a process puts this part of the limit before it counts again what
 _MAGIC = b"TAPESTRY"
 _SUFFIX = ".kernel"
 _STALE_S = 3600  # a temporary file this old was left by a process that died
+_CLAIMED = 5  # digits of a key that are claimed as one: with two, kernels of one model waited for one another
 _PATIENCE_S = 120  # how long to wait for another process that compiles the same
 
 
@@ -107,7 +108,7 @@ class Cache:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError, ImportError):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(self.folder / f"{key[:2]}.lock"))
+                stack.enter_context(_locked(self.folder / f"{key[:_CLAIMED]}.lock"))
             yield
 
     def _path(self, key: str) -> Path:

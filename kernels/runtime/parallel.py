@@ -120,12 +120,15 @@ class Workers(Generic[Begun]):
         self._begin = begin
         self._idle: list[Begun] = []
         self._all: list[Begun] = []
+        self._ended = False
         self._lock = threading.Lock()
 
     def __enter__(self) -> Workers[Begun]:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ended = True
         for worker in self._all:
             worker.end()
 
@@ -134,9 +137,13 @@ class Workers(Generic[Begun]):
         """One that works for the calling thread alone."""
         with self._lock:
             worker = self._idle.pop() if self._idle else None
-            if worker is None:
-                worker = self._begin()
+        if worker is None:
+            worker = self._begin()  # many at a time, each of which takes its while
+            with self._lock:
                 self._all.append(worker)
+                ended = self._ended
+            if ended:
+                worker.end()
         try:
             yield worker
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,23 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
+def patient(shared: choosing._Shared, call: Call) -> None:
+    """Waits until another takes a call, and then for that."""
+    while call in shared._left:
+        time.sleep(0.01)
+    shared._by_others[call].wait()
+
+
 def test_what_processes_choose_is_found_here(
     gpu: Gpu, begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = calls()
     assert not any(is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in wanted)
-    assert list(chosen(wanted, gpu)) == wanted
-    assert len(begun) == 4
+    with monkeypatch.context() as idle:
+        idle.setattr(choosing._Shared, "take", lambda self, call: False)
+        idle.setattr(choosing._Shared, "wait", patient)
+        assert list(chosen(wanted, gpu)) == wanted
+    assert len(begun) == 2
     assert all(process.returncode is not None for process in begun)
 
     def refused(*_: Any) -> Any:
@@ -84,21 +95,37 @@ def test_what_is_kept_begins_no_process(gpu: Gpu, begun: list[subprocess.Popen[b
     assert not begun
 
 
-@pytest.mark.parametrize("program", ["/nowhere/python", "", "ends at once"])
-def test_where_processes_do_not_run_nothing_is_chosen_ahead(
-    program: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("program", ["/nowhere/python", "", "ends at once", "ends when asked"])
+def test_where_processes_do_not_run_this_one_chooses(program: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "PATIENCE_S", 0)
     if program == "ends at once":
         monkeypatch.setattr(choosing, "SERVING", "raise SystemExit")
+    elif program == "ends when asked":
+        monkeypatch.setattr(choosing, "SERVING", "import sys; print('.', flush=True); sys.stdin.buffer.read(1)")
     else:
         monkeypatch.setattr(sys, "executable", program)
-    assert list(chosen(calls(), gpu)) == calls()
-    assert not any(is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in calls())
+    assert list(chosen(calls(5), gpu)) == calls(5)
+    kept = [is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in calls(5)]
+    assert any(kept) is (program != "")  # as nobody can help, who asks chooses
+    assert all(kept) is (program not in ("", "ends when asked"))  # what it had taken nobody has chosen
 
 
-def test_processes_end_where_nobody_waits_any_more(gpu: Gpu, begun: list[subprocess.Popen[bytes]]) -> None:
+def test_this_process_chooses_until_others_are_there(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen soon begins no process; each call is chosen before it is given."""
+    monkeypatch.setattr(choosing, "PATIENCE_S", 60)
+    monkeypatch.setattr(choosing, "_Helper", None)
+    for call in chosen(calls(4), gpu):
+        assert is_kept(choices.left_to_cudnn, call.problem, call.what, gpu)
+
+
+def test_processes_end_where_nobody_waits_any_more(
+    gpu: Gpu, begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "PATIENCE_S", 0)
     coming = chosen(calls(5), gpu)
     next(coming)
+    while not begun:
+        time.sleep(0.01)
     coming.close()  # type: ignore[attr-defined]
     assert begun
     assert all(process.poll() is not None for process in begun)

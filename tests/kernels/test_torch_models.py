@@ -20,12 +20,15 @@ from tapestry.kernels.convolution.recipes import PASSES, Pass, recipes
 from tapestry.kernels.convolution.wide_weight_gradient import WideWeightGradient
 from tapestry.kernels.cost.gpu import known_gpu
 from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.normalization.images import ImageKind
 from tapestry.kernels.runtime import background, parallel
 from tapestry.kernels.runtime.compiler import Compiled, Recipe
 from tapestry.kernels.torch import GroupedConv2d, replace_convolutions
 from tapestry.kernels.torch_models import convolutions
 from tapestry.kernels.torch_stem import OverBlocks
 from tapestry.kernels.warm_up import warm_up
+
+SUMS = ImageKind.of(16, "bf16", "f32").recipe("image_sums")  # of biases, in training
 
 
 class Net(nn.Module):
@@ -282,13 +285,14 @@ def test_warming_up_a_model_compiles_what_its_layers_run(asked: list[Recipe], mo
     forward = [r for p in (stem, grouped) for r in recipes(p, "forward", gpu, {"bias": True})]
     expected = [*forward, *recipes(stem, "weight_gradient", gpu), blocks]
     expected += [r for p in (grouped, depthwise) for what in PASSES[1:] for r in recipes(p, what, gpu)]
+    expected.append(SUMS)
     assert set(asked) == set(expected)
     assert not set(asked) & set(recipes(stem, "input_gradient", gpu))  # images have none
     longest = recipes(depthwise, "input_gradient", gpu)  # of a strided layer
     assert asked[: 1 + len(longest)] == [blocks, *longest]  # what nothing has to be chosen for, and what takes longest
     asked.clear()
     warm_up(model.eval(), x)
-    assert asked == [blocks, *forward]
+    assert set(asked) == {blocks, *forward}
 
 
 @pytest.fixture
@@ -318,7 +322,7 @@ def test_a_first_layer_is_compiled_with_what_makes_its_blocks(
     blocks = {kind.recipe("pixel_blocks") for kind in met.kinds}
     forward = recipes(STEM, "forward", gpu, {"bias": True})
     gradient = recipes(STEM, "weight_gradient", gpu, partial=lowered)
-    assert set(asked) == {*forward, *gradient, *blocks}
+    assert set(asked) == {*forward, *gradient, *blocks, SUMS}
     assert len(blocks) == (2 if lowered else 1)
     assert later == (recipes(STEM, "weight_gradient", gpu) if lowered else [])
     asked.clear()
@@ -345,7 +349,7 @@ def test_wide_gradients_are_compiled_as_they_are_called_for(
     (other,) = wide.gradient_recipes(met.problem, cut, partial=dtype != torch.float32)
     (gradient,) = wide.recipes(choices.sweeps(met.problem, "input_gradient", gpu, False), {})
     assert {filters, gradient} < set(asked)
-    assert len(asked) == len(PASSES)
+    assert len(asked) == len(PASSES) + 1  # and a bias's gradient
     assert later == ([other] if dtype == torch.float32 else [])
 
 

@@ -115,13 +115,27 @@ def test_a_claim_ends_with_its_process(own_cache: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=900).returncode == 3
     with Cache(own_cache).claim(KEY):
-        assert (own_cache / "ab.lock").exists()
+        assert (own_cache / f"{KEY[:5]}.lock").exists()
 
 
 def test_a_slow_holder_is_not_waited_for_for_ever(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_PATIENCE_S", 0.05)
     with Cache(own_cache).claim(KEY), Cache(own_cache).claim(KEY):
         assert compile_source(SOURCE, name="fill").registers
+
+
+def test_others_are_not_waited_for(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that begin alike, as two of a few dozen do."""
+
+    def never(_: float) -> None:
+        raise AssertionError("waited")
+
+    monkeypatch.setattr(time, "sleep", never)
+    like = KEY[:4] + "".join("1" if digit == "0" else "0" for digit in KEY[4:])
+    with Cache(own_cache).claim(KEY), Cache(own_cache).claim(like):
+        pass
+    with pytest.raises(AssertionError, match="waited"), Cache(own_cache).claim(KEY), Cache(own_cache).claim(KEY):
+        pass
 
 
 def test_nowhere_to_write_is_said_once_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
