@@ -18,7 +18,7 @@ Goals = Mapping[str, float | None]
 def tables(data: Mapping[str, Any], goals: Goals) -> str:
     """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model, or None."""
     cases = {name: data["models"][name] for name in goals if name in data["models"]}
-    parts = [_head(data["machine"]), _training(cases, goals), _excited(cases), _inference(cases), _first(cases)]
+    parts = [_head(data["machine"]), _training(cases, goals), _everything(cases), _inference(cases), _first(cases)]
     parts.append(_losses(cases))
     missing = [name for name in goals if name not in cases]
     failed = [
@@ -79,20 +79,26 @@ def _measured(head: list[str], rows: list[list[str]]) -> str:
     return str(table([head[number] for number in kept], [[row[number] for number in kept] for row in rows]))
 
 
-def _excited(cases: Cases) -> str:
+REST = ("norms", "excitations", "biases")  # what is fused, one after the other
+
+
+def _everything(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
-        if "excited_graph_ms" in case:
-            cells = [_two(case[what]) for what in ("excited_graph_ms", "excited_eager_ms")]
-            rows.append([name, str(case["excitations"]), *cells[0], *cells[1]])
-    head = ["model", "modules", "graph: + norms", "+ excitations", "×", "eager: + norms", "+ excitations", "×"]
-    title = "Training with fused norms, and with squeeze-and-excitations by kernels too, ms:\n\n"
-    return title + table(head, rows) if rows else ""
+        if "everything_graph_ms" in case:
+            cells = [cell for kind in ("graph", "eager") for cell in _one_by_one(case[f"everything_{kind}_ms"])]
+            rows.append([name, *(str(case[what]) for what in REST), *cells])
+    head = ["model", *REST, "graph: + norms", "+ excitations", "+ biases", "×", "eager: + norms"]
+    title = (
+        "Training with fused norms, with squeeze-and-excitations by kernels too, and with gradients of biases as well,"
+        " ms,\nand how many times as fast as with norms alone that is:\n\n"
+    )
+    return title + table([*head, *head[5:8]], rows) if rows else ""
 
 
-def _two(times: Mapping[str, float]) -> list[str]:
-    norms, excited = times["norms"], times["excited"]
-    return [f"{norms:.1f}", f"{excited:.1f}", f"{norms / excited:.2f}"]
+def _one_by_one(times: Mapping[str, float]) -> list[str]:
+    last = next(times[what] for what in reversed(REST) if what in times)
+    return [*(f"{times[what]:.1f}" if what in times else "-" for what in REST), f"{times['norms'] / last:.2f}"]
 
 
 def _inference(cases: Cases) -> str:

@@ -52,7 +52,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
 MODES = {  # what is measured, and what of the results says that it was
     "first": "first_ours_s", "graph": "inference_graph_ms", "eager": "inference_eager_ms", "fused": "fused_graph_ms",
-    "loss": "loss", "excitations": "excited_graph_ms", "compile": "training_compile_ms",
+    "loss": "loss", "everything": "everything_graph_ms", "compile": "training_compile_ms",
     "compile-inference": "fused_compile_ms",
 }  # fmt: skip
 COMPILE = "compile"  # training of compiled models, each in processes of its own
@@ -75,15 +75,15 @@ class Measurement:
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
-        self.exciting: dict[str, Step] = {}
+        self.all: dict[str, Step] = {}
 
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
             "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
-            "excitations": self.excitations, "compile-inference": self.compiled_inference,
+            "everything": self.everything, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
-            "graph": self.met, "eager": self.met, "fused": self.fusion, "excitations": self.excitation,
+            "graph": self.met, "eager": self.met, "fused": self.fusion, "everything": self.rest,
             "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
@@ -139,26 +139,30 @@ class Measurement:
         self.case["training_eager_ms"] = by_host(self._training())
         self.case["inference_eager_ms"] = self._in_evaluation()
 
-    def excitation(self) -> None:
-        """Everything that fused excitations need is compiled, where a model has any."""
+    def rest(self) -> None:
+        """Everything that fused excitations and biases need is compiled, where a model has any."""
         from tapestry.kernels import torch_native
-        from tapestry.kernels.torch import fuse_excitations
+        from tapestry.kernels.torch import fuse_biases, fuse_excitations
 
-        excited = copy.copy(self.normed)
-        excited.model = copy.deepcopy(self.normed.model)
-        self.case["excitations"] = len(fuse_excitations(excited.model))
-        if not self.case["excitations"]:
+        contenders = {"norms": self.normed}
+        for what, fuse in (("excitations", fuse_excitations), ("biases", fuse_biases)):
+            fused = copy.copy(self.normed)
+            fused.model = copy.deepcopy(next(reversed(contenders.values())).model)
+            self.case[what] = len(fuse(fused.model))
+            if self.case[what]:
+                contenders[what] = fused
+        if len(contenders) == 1:
             return
         self.case["native"] = torch_native.wait()
-        self.exciting = {"norms": self.normed.training(), "excited": excited.training()}
-        for step in self.exciting.values():
+        self.all = {who: contender.training() for who, contender in contenders.items()}
+        for step in self.all.values():
             step()
 
-    def excitations(self) -> None:
-        """Training with fused norms, and with fused excitations too."""
-        if self.exciting:
-            self.case["excited_eager_ms"] = by_host(self.exciting)
-            self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in self.exciting.items()})
+    def everything(self) -> None:
+        """Training with fused norms, with fused excitations too, and with biases."""
+        if self.all:
+            self.case["everything_eager_ms"] = by_host(self.all)
+            self.case["everything_graph_ms"] = in_turns({who: captured(step) for who, step in self.all.items()})
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         """cuDNN's, ours, and ours whose norms are fused too, where there are any."""

@@ -2,10 +2,11 @@
 
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
-torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms` and `fuse_excitations` are
-for training. `tune` times a model's convolutions where it runs, and keeps what was fastest.
+torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms`, `fuse_excitations` and `fuse_biases`
+are for training. `tune` times a model's convolutions where it runs, and keeps what was fastest.
 """
 
+from .torch_biases import fuse_biases
 from .torch_calls import compile_in_background
 from .torch_excitation import fuse_excitations
 from .torch_fusion import fuse_compiled, fuse_for_inference
@@ -23,6 +24,7 @@ __all__ = [
     "TunedPass",
     "compile_in_background",
     "conv2d",
+    "fuse_biases",
     "fuse_compiled",
     "fuse_excitations",
     "fuse_for_inference",

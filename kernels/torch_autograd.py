@@ -76,13 +76,14 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     return made
 
 
-def bias_gradient(dy: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient of a bias, of `dtype`: the sum of dy over images and places; differentiable."""
+def bias_gradient(dy: Tensor, dtype: torch.dtype, last: bool = False) -> Tensor:
+    """The gradient of a bias, of `dtype`: the sum of dy over all but channels; differentiable.
+
+    Those are the second dimension of images or, with `last`, the last one.
+    """
     if torch.is_grad_enabled() or not plain(dy):
-        made: Tensor = dy.sum(torch_channel_sums.IMAGES, dtype=dtype)
-    else:
-        made = torch_channel_sums.channel_sums(dy, dtype)
-    return made
+        return torch_channel_sums.by_torch(dy, dtype, last)
+    return torch_channel_sums.channel_sums(dy, dtype, last)
 
 
 def _again(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:

@@ -1,6 +1,7 @@
-"""Gradients of biases: sums of channels-last torch tensors on CUDA over images and places, as prepared calls.
+"""Gradients of biases: sums of torch tensors on CUDA over all but their channels, as prepared calls.
 
-torch's own sum takes three to six times as long as a copy of the tensor, where reading it takes half of that.
+torch's own sum takes up to six times as long as a copy of the tensor, where reading it takes half of that. Channels are
+dense in memory: the second dimension of channels-last images, or the `last` one of rows.
 """
 
 from __future__ import annotations
@@ -20,18 +21,16 @@ from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, computed, prepared
 from .torch_operands import ALIGNED
 
-IMAGES = (0, 2, 3)  # dimensions of [n, c, h, w] that are summed over
-
 
 class _Known:
     """One kind of call: its cut, and its launches, once they are prepared."""
 
     __slots__ = ("cut", "device", "kind", "launches", "told", "workspace")
 
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, x: Tensor, channels: int) -> None:
         from .runtime.device import properties
 
-        channels, self.device = x.shape[1], x.get_device()
+        self.device: int = x.get_device()
         self.kind = ImageKind.of(channels, DTYPES[x.dtype], "f32")
         self.cut = images.over_all(x.numel() // channels, self.kind, channels, properties(self.device).sms)
         self.workspace = 0 if self.cut.blocks == 1 else channels * self.cut.blocks
@@ -52,7 +51,7 @@ class _Known:
         self.launches.run(addresses, torch_stream(self.device))
         if torch_native.convolve is not None and not self.told:
             self.told = True
-            torch_native.learn_sums(x, self.workspace, self.launches)
+            torch_native.learn_sums(x, self.cut.channels, self.workspace, self.launches)
         return made
 
     def _described(self, at: moving.Addresses) -> Any:
@@ -63,27 +62,38 @@ class _Known:
 _known: dict[tuple[Any, ...], _Known] = {}
 
 
-def channel_sums(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum of a plain CUDA tensor [n, c, h, w] over all but channels, of `dtype`, computed in f32.
+def channel_sums(x: Tensor, dtype: torch.dtype, last: bool = False) -> Tensor:
+    """The sum of a plain CUDA tensor [n, c, h, w] or, `last`, [..., c] over all but channels, of `dtype`, in f32.
 
-    What is not dense and channels-last torch sums. Not differentiable.
+    What is not dense, channels innermost, torch sums. Not differentiable.
     """
     made = None
-    if computed(x) and x.numel() and not x.data_ptr() & ALIGNED:
-        key = (x.shape[1], x.numel(), x.dtype, x.get_device())
+    if (_rows(x) if last else computed(x)) and x.numel() and not x.data_ptr() & ALIGNED:
+        channels = x.shape[-1 if last else 1]
+        key = (channels, x.numel(), x.dtype, x.get_device())
         known = _known.get(key)
         if known is None:
             torch_native.begin()
             if len(_known) >= REMEMBERED:
                 forget()
-            known = _known[key] = _Known(x)
+            known = _known[key] = _Known(x, channels)
         made = known.run(x)
-    return x.sum(IMAGES, dtype=dtype) if made is None else made.to(dtype)
+    return by_torch(x, dtype, last) if made is None else made.to(dtype)
 
 
-def sums_of(x: Tensor) -> Tensor:
+def _rows(x: Tensor) -> bool:
+    return x.is_cuda and x.dtype in DTYPES and x.dim() > 0 and x.is_contiguous()
+
+
+def by_torch(x: Tensor, dtype: torch.dtype, last: bool = False) -> Tensor:
+    """The same by torch's function, of any tensor; differentiable."""
+    over = tuple(range(x.dim() - 1)) if last else (0, 2, 3)
+    return x.sum(over, dtype=dtype) if over else x.to(dtype)
+
+
+def sums_of(x: Tensor, last: bool) -> Tensor:
     """The same as the extension asks for it: f32."""
-    return channel_sums(x, torch.float32)
+    return channel_sums(x, torch.float32, last)
 
 
 def forget() -> None:
@@ -92,8 +102,8 @@ def forget() -> None:
     torch_native.forget_sums()
 
 
-def sum_kinds(layers: Iterable[nn.Conv2d], dtype: torch.dtype) -> list[ImageKind]:
+def sum_kinds(layers: Iterable[nn.Module], dtype: torch.dtype) -> list[ImageKind]:
     """The kernels that the biases of layers in training ask for, of activations of a type."""
-    named = DTYPES.get(dtype)
-    biased = [layer.out_channels for layer in layers if layer.bias is not None and layer.bias.requires_grad]
-    return list(dict.fromkeys(ImageKind.of(channels, named, "f32") for channels in biased if named))
+    named, biases = DTYPES.get(dtype), (getattr(layer, "bias", None) for layer in layers)
+    channels = [len(bias) for bias in biases if isinstance(bias, Tensor) and bias.requires_grad]
+    return list(dict.fromkeys(ImageKind.of(count, named, "f32") for count in channels if named))

@@ -45,6 +45,8 @@ squeezed: Callable[[Tensor], tuple[Tensor, Tensor, Any] | None] | None = None
 excited: Callable[[Tensor, Tensor, Any], Tensor | None] | None = None
 # first(x, w, bias, form): likewise, of a first layer over blocks of pixels.
 first: Callable[[Tensor, Tensor, Tensor | None, int], Tensor | None] | None = None
+# linked(y, bias, last): likewise, as `torch_biases` has it.
+linked: Callable[[Tensor, Tensor, bool], Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -106,7 +108,7 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, layer_norm, squeezed, excited, first, _extension, _state
+    global convolve, fused, norm, layer_norm, squeezed, excited, first, linked, _extension, _state
     from .torch_autograd import backward_of
     from .torch_channel_sums import sums_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
@@ -122,6 +124,7 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
         identities[kind] = extension.identity
     fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
     squeezed, excited, first = extension.squeezed, extension.excited, extension.first
+    linked = extension.linked
     _extension, convolve, _state = extension, extension.convolve, "ready"
 
 
@@ -228,10 +231,10 @@ def learn_images(what: int, x: Tensor, launches: moving.Launches) -> None:
         _extension.add_images(what, x, _description((), 0, launches))
 
 
-def learn_sums(x: Tensor, room: int, launches: moving.Launches) -> None:
+def learn_sums(x: Tensor, channels: int, room: int, launches: moving.Launches) -> None:
     """Tell of a sum of tensors like x by channel, by way of `room` f32."""
     if isinstance(launches, moving.Moving):
-        _extension.add_sums(x, _description((), room, launches))
+        _extension.add_sums(x, channels, _description((), room, launches))
 
 
 def learn_first(

@@ -131,12 +131,15 @@ class SameStandardizedOverBlocks(OverBlocks, SameStandardizedConv2d):
 # -- which layers ------------------------------------------------------------------------------------------------------
 
 
+KINDS: dict[type[nn.Conv2d], type[GroupedConv2d]] = {nn.Conv2d: GroupedConv2d}  # that compute the same
+
+
 def kind_of(layer: nn.Conv2d) -> type[GroupedConv2d] | None:
     """The class of ours that computes what a layer of torch's or of timm's does; None of any other subclass."""
     if isinstance(layer, GroupedConv2d):
         return type(layer)
-    if type(layer) is nn.Conv2d:
-        return GroupedConv2d
+    if type(layer) in KINDS:
+        return KINDS[type(layer)]
     if type(layer).__module__.partition(".")[0] != "timm":
         return None
     return {

@@ -129,6 +129,7 @@ def _layers(
     Those that take longest to be compiled come first, so that others are chosen and compiled meanwhile.
     """
     from .choosing import Call, chosen
+    from .torch_biases import BiasedConv2d, BiasedLinear
     from .torch_calls import left_on
     from .torch_channel_sums import sum_kinds
     from .torch_excitation import excitation_kinds
@@ -144,7 +145,7 @@ def _layers(
             yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if "weight_gradient" in passes:
-        layers = [part for part in model.modules() if isinstance(part, GroupedConv2d)]
+        layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]
         yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))

@@ -57,6 +57,7 @@ PyMethodDef fast[] = {
     with("layer_norm", layer_norm),
     with("excited", excited),
     with("first", first),
+    with("linked", linked),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

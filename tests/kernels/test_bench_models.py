@@ -72,23 +72,26 @@ def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, mon
 
 def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp_path: Path) -> None:
     measured = models.Measurement("efficientnet_b0", lambda case: None)
-    measured.run(["graph", "eager", "excitations"], monotonic() + 100)
+    measured.run(["graph", "eager", "everything"], monotonic() + 100)
     assert measured.case["norms"] == 1
     assert measured.case["excitations"] == 0
-    assert "excited_graph_ms" not in measured.case
+    assert set(measured.case["everything_graph_ms"]) == {"norms", "biases"}
     assert set(measured.case["training_graph_ms"]) == {"cudnn", "ours", "norms"}
     assert set(measured.case["inference_eager_ms"]) == {"cudnn", "ours"}
     measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0}
     measured.case["training_eager_ms"] = {"cudnn": 6.0, "ours": 4.0}  # of before there were norms
     measured.case["training_compile_ms"] = {"cudnn": 5.0, "ours": 2.5}
-    measured.case["excited_graph_ms"] = measured.case["excited_eager_ms"] = {"norms": 3.0, "excited": 2.0}
+    measured.case["everything_graph_ms"] = {"norms": 3.0, "biases": 2.0}
+    measured.case["everything_eager_ms"] = {"norms": 4.0, "excitations": 3.0, "biases": 2.5}
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
     models.write_page(found, page)
     cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | 5.0 | 2.5 | 2.00 |"
     assert f"| efficientnet_b0, 2 | 2 of 3 | 1 | {cells}" in page.read_text(encoding="utf-8")
-    assert "| efficientnet_b0 | 0 | 3.0 | 2.0 | 1.50 | 3.0 | 2.0 | 1.50 |" in page.read_text(encoding="utf-8")
+    biases = measured.case["biases"]
+    cells = f"1 | 0 | {biases} | 3.0 | - | 2.0 | 1.50 | 4.0 | 3.0 | 2.5 | 1.60 |"
+    assert f"| efficientnet_b0 | {cells}" in page.read_text(encoding="utf-8")
 
 
 def test_models_of_others_have_a_table_of_their_own(models: ModuleType, tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_models_of_others_have_a_table_of_their_own(models: ModuleType, tmp_path
     assert set(models.KNOWN) == {*models.MODELS, *models.UNSEEN}
 
 
-def test_training_with_excitations(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_with_everything(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     class Excite(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -118,9 +121,10 @@ def test_training_with_excitations(models: ModuleType, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(sys.modules["timm"], "create_model", created)
     measured = models.Measurement("efficientnet_b0", lambda case: None)
-    measured.run(["excitations"], monotonic() + 100)
-    assert measured.case["excitations"] == 1
-    assert set(measured.case["excited_graph_ms"]) == set(measured.case["excited_eager_ms"]) == {"norms", "excited"}
+    measured.run(["everything"], monotonic() + 100)
+    assert (measured.case["excitations"], measured.case["biases"]) == (1, 3)  # two of the module, and the last layer's
+    for kind in ("graph", "eager"):
+        assert set(measured.case[f"everything_{kind}_ms"]) == {"norms", "excitations", "biases"}
 
 
 def test_what_is_compiled_is_what_is_called(models: ModuleType) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_channel_sums
-from tapestry.kernels.torch import replace_convolutions
+from tapestry.kernels import torch_channel_sums, torch_native
+from tapestry.kernels.torch import fuse_biases, replace_convolutions
 from tapestry.kernels.torch_channel_sums import channel_sums
 
 from .graphs import captured
@@ -69,6 +71,48 @@ def test_layers(layer: nn.Conv2d, monkeypatch: pytest.MonkeyPatch) -> None:
         exact, size = dy.double().sum((0, 2, 3)), dy.double().abs().sum((0, 2, 3))
         assert bool(((found.double() - exact).abs() <= 1e-6 * size).all())
     assert asked
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(96, 384), (8, 28, 28, 96)), (nn.Linear(768, 16), (50, 768)), (nn.Linear(64, 8), (64,)),
+        (nn.Conv2d(96, 192, 2, 2), (8, 96, 28, 28)), (nn.Conv2d(96, 4, 1), (64, 96, 1, 1)),
+    ],
+    ids=["linear", "short rows", "one row", "patches", "gate"],
+)  # fmt: skip
+def test_layers_that_torch_computes(
+    layer: nn.Module, shape: tuple[int, ...], native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their own gradients have the bits that torch gives; those of biases are sums in f32."""
+    if native and torch_native.wait() != "ready":
+        pytest.skip(torch_native.state())
+    if not native:
+        monkeypatch.setattr(torch_native, "linked", None)
+    theirs = nn.Sequential(layer).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ours = copy.deepcopy(theirs)
+    assert fuse_biases(ours) == ["0"]
+    x = torch.randn(shape, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    if isinstance(layer, nn.Conv2d):
+        x = x.contiguous(memory_format=torch.channels_last)
+    x.requires_grad_()
+    for _ in range(2):
+        found = []
+        for model in (theirs, ours):
+            with torch.autocast("cuda", torch.bfloat16):
+                y = model(x)
+            dy = torch.randn(y.shape, device="cuda", generator=torch.Generator("cuda").manual_seed(2)).to(y)
+            if y.dim() == 4:
+                dy = torch.empty_like(y).copy_(dy)
+            found.append([y, *torch.autograd.grad(y, [x, *model.parameters()], dy)])
+        assert all(torch.equal(one, other) for one, other in zip(found[0][:3], found[1][:3], strict=True))
+        over = (0, 2, 3) if isinstance(layer, nn.Conv2d) else tuple(range(dy.dim() - 1))
+        exact, size = (one.sum(over) if over else one for one in (dy.double(), dy.double().abs()))
+        assert found[1][3].dtype is torch.float32
+        assert bool(((found[1][3].double() - exact).abs() <= 1e-6 * size).all())
+        assert y.grad_fn is not None
+        assert "Linked" in y.grad_fn.name()
 
 
 def test_in_a_graph_and_again() -> None:

@@ -35,7 +35,7 @@ def autocast() -> Iterator[None]:
 def by_python() -> Iterator[None]:
     """The extension is neither asked nor told."""
     with pytest.MonkeyPatch.context() as patch:
-        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first"):
+        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked"):
             patch.setattr(torch_native, what, None)
         yield
 

@@ -63,6 +63,7 @@ def sums(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Ite
         return x.dtype in torch_channel_sums.DTYPES and x.is_contiguous(memory_format=torch.channels_last)
 
     monkeypatch.setattr(torch_channel_sums, "computed", computed)
+    monkeypatch.setattr(torch_channel_sums, "_rows", lambda x: x.is_contiguous())
     monkeypatch.setattr(torch_channel_sums, "prepared", prepared)
     monkeypatch.setattr(torch_channel_sums, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(torch_channel_sums, "_known", {})

@@ -1,0 +1,131 @@
+"""Biases of layers that torch computes, in training: their gradients are summed by kernels (`torch_channel_sums`).
+
+    before:  y = layer(x, weight, bias)
+    after:   y = linked(layer(x, weight, bias without a gradient), bias)
+
+The bias is added where torch adds it; `linked` gives y as it is, and its backward pass gives dy and the sum of it.
+Under autocast torch sums in the lower type and then casts; here sums stay f32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import torch_autograd, torch_native
+from .torch_layers import GroupedConv2d
+from .torch_norms import bare
+from .torch_timm import KINDS, StandardizedConv2d, kind_of, standardized
+
+
+def linked(y: Tensor, bias: Tensor, last: bool) -> Tensor:
+    """y, whose gradient's sum is that of `bias`; channels are the `last` dimension or, of images, the second."""
+    native = torch_native.linked
+    if native is not None and (known := native(y, bias, last)) is not None:
+        return known
+    made: Tensor = _Linked.apply(y, bias, last)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Linked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, bias: Tensor, last: bool) -> Tensor:
+        ctx.dtype, ctx.last = bias.dtype, last
+        # The same memory in a tensor of its own: views made in here could not be written in place.
+        return y.new_empty(0).set_(y.untyped_storage(), y.storage_offset(), y.size(), y.stride())
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        to_y, to_bias, _ = ctx.needs_input_grad
+        db = torch_autograd.bias_gradient(dy, ctx.dtype, ctx.last) if to_bias else None
+        return dy if to_y else None, db, None
+
+
+def _linkable(x: Tensor, bias: Tensor | None) -> bool:
+    """Whether a layer learns a bias here, by what nothing traces or transforms."""
+    if bias is None or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return bias.requires_grad and torch_autograd.plain(x, bias)
+
+
+class BiasedLinear(nn.Linear):
+    """nn.Linear with the same parameters; the gradient of its bias is summed by kernels."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., c] to [..., k]."""
+        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        if weight is None or bias is None or not _linkable(input, bias):
+            return super().forward(input)
+        return linked(functional.linear(input, weight, bias.detach()), bias, True)
+
+
+class BiasedConv2d(nn.Conv2d):
+    """nn.Conv2d with the same parameters; the gradient of its bias is summed by kernels."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]."""
+        bias = self._parameters["bias"]
+        if bias is None or input.dim() != 4 or not _linkable(input, bias):
+            by_torch: Tensor = self._conv_forward(input, self._taps(), self.bias)
+            return by_torch
+        return linked(self._conv_forward(input, self._taps(), bias.detach()), bias, False)
+
+    def _taps(self) -> Tensor:
+        return self.weight
+
+
+class BiasedStandardizedConv2d(BiasedConv2d):
+    """The same of timm's ScaledStdConv2d, whose filter is standardized in every call."""
+
+    gain: Tensor
+    scale: float
+    eps: float
+
+    def _taps(self) -> Tensor:
+        return standardized(self.weight, self.gain, self.scale, self.eps)
+
+
+_KINDS: dict[type[GroupedConv2d], type[BiasedConv2d]] = {
+    GroupedConv2d: BiasedConv2d, StandardizedConv2d: BiasedStandardizedConv2d,
+}  # fmt: skip
+KINDS.update({biased: kind for kind, biased in _KINDS.items()})  # what is swapped or fused later finds what they were
+
+
+def fuse_biases(model: nn.Module) -> list[str]:
+    """Have kernels sum the gradients of biases in `model`, in place: the names of the layers whose biases those are.
+
+    Taken are nn.Linear, nn.Conv2d and timm's ScaledStdConv2d, not what else is derived from them, that have a bias and
+    nothing that hangs on them. Parameters are shared with the old layers and keep their names. What is no plain CUDA
+    tensor torch sums, and so it does under torch.compile.
+    """
+    taken = []
+    swapped: dict[nn.Module, nn.Module] = {}
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
+        kind = _kind(layer)
+        if kind is None or layer is model or layer.bias is None or not bare(layer):
+            continue
+        if layer not in swapped:
+            swapped[layer] = _like(layer, kind)
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, swapped[layer])
+        taken.append(name)
+    return taken
+
+
+def _kind(layer: nn.Module) -> type[nn.Module] | None:
+    if type(layer) is nn.Linear:
+        return BiasedLinear
+    if not isinstance(layer, nn.Conv2d) or isinstance(layer, (GroupedConv2d, BiasedConv2d)):  # which have it anyway
+        return None
+    kind = kind_of(layer)
+    return None if kind is None else _KINDS.get(kind)
+
+
+def _like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A layer of another class that has all that this one has."""
+    made = kind.__new__(kind)
+    made.__dict__.update(vars(layer))
+    return made

@@ -1,0 +1,215 @@
+"""Biases of layers that torch computes: gradients by Python and by the extension, and all else as torch has it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tapestry.kernels import torch_native
+from tapestry.kernels.torch import fuse_biases, fuse_for_inference, replace_convolutions
+from tapestry.kernels.torch_biases import BiasedConv2d, BiasedLinear, linked
+
+from ..test_torch_timm import ScaledStdConv2d
+from .driver import Driver
+from .steps import BF16, F32, autocast, by_python, same, step
+from .test_channel_sums import sums
+
+__all__ = ["sums"]  # a fixture
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = BF16) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
+
+
+def layers(kind: str) -> tuple[nn.Module, nn.Module]:
+    """One of torch's, and the same with a bias of ours; their images and gradients are `shapes`."""
+    torch.manual_seed(5)
+    theirs: nn.Module = nn.Linear(16, 24) if kind == "linear" else nn.Conv2d(16, 24, 2, 2)
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    assert fuse_biases(ours) == ["0"]
+    assert type(ours[0]) is (BiasedLinear if kind == "linear" else BiasedConv2d)
+    return theirs, ours[0]
+
+
+SHAPES = {
+    "linear": [((3, 5, 16), (3, 5, 24)), ((16,), (24,)), ((700, 16), (700, 24)), ((2, 3, 5, 16), (2, 3, 5, 24))],
+    "convolution": [((2, 16, 6, 4), (2, 24, 3, 2)), ((9, 16, 40, 30), (9, 24, 20, 15))],
+}
+CASES = [(kind, *shapes) for kind, found in SHAPES.items() for shapes in found]
+
+
+@pytest.mark.parametrize(("kind", "given", "made"), CASES, ids=str)
+@pytest.mark.parametrize("lowered", [False, True])
+def test_steps(sums: Driver, kind: str, given: tuple[int, ...], made: tuple[int, ...], lowered: bool) -> None:
+    theirs, ours = layers(kind)
+    x, dy = drawn(*given, dtype=F32).requires_grad_(), drawn(*made, seed=1, dtype=BF16 if lowered else F32)
+    if len(given) == 4 and kind == "linear":
+        x, dy = x.detach().contiguous().requires_grad_(), dy.contiguous()
+    with autocast() if lowered else torch.enable_grad():
+        expected = step(theirs, x, dy)
+        for who in ("python", "native", "native"):
+            sums.ran.clear()
+            if who == "python":
+                with by_python():
+                    found = step(ours, x, dy)
+            found = step(ours, x, dy)
+            same(found[:3], expected[:3])  # all but the bias's
+            assert found[3] is not None
+            exact = dy.double().reshape(-1, made[-1]).sum(0) if kind == "linear" else dy.double().sum((0, 2, 3))
+            torch.testing.assert_close(found[3].double(), exact, rtol=1e-6, atol=1e-4)
+            if len(given) > 1:
+                assert sums.ran
+                assert sums.ran[-1] == who
+
+
+def test_standardized_filters(sums: Driver) -> None:
+    """timm's, of which the filter is made anew in every call."""
+    torch.manual_seed(2)
+    model = nn.Sequential(ScaledStdConv2d(16, 1))
+    theirs = copy.deepcopy(model[0])
+    assert fuse_biases(model) == ["0"]
+    ours, x, dy = model[0], drawn(2, 16, 6, 4, dtype=F32).requires_grad_(), drawn(2, 16, 6, 4, seed=1, dtype=F32)
+    for _ in range(2):
+        expected, found = (step(layer, x, dy) for layer in (theirs, ours))
+        for one, other in zip(found, expected, strict=True):
+            assert one is not None
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert sums.ran == ["python", "native"]
+    torch.testing.assert_close(ours(x.detach()[0]), theirs(x.detach()[0]))
+
+
+def test_what_follows_may_write_in_place(sums: Driver) -> None:
+    """As after torch's layers, by both ways."""
+    theirs, ours = layers("linear")
+    x = drawn(6, 16, dtype=F32).requires_grad_()
+
+    def gradients(layer: nn.Module) -> list[Tensor]:
+        y = functional.relu_(layer(x).mul_(2).add_(1))
+        return list(torch.autograd.grad(y.square().sum(), [x, *layer.parameters()]))
+
+    expected = gradients(theirs)
+    with by_python():
+        python = gradients(ours)
+    for found in (python, gradients(ours), gradients(ours)):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_derivatives_of_higher_order(sums: Driver) -> None:
+    theirs, ours = layers("convolution")
+    x = drawn(2, 16, 6, 4, dtype=F32).requires_grad_()
+    found = []
+    for layer in (theirs, ours):
+        y = layer(x)
+        (db,) = torch.autograd.grad(y.pow(3).sum(), layer.bias, create_graph=True)
+        found.append(torch.autograd.grad(db.square().sum(), [x, *layer.parameters()]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("frozen", ["weight", "bias", "both"])
+def test_what_does_not_learn_gets_nothing(sums: Driver, frozen: str) -> None:
+    for kind in SHAPES:
+        theirs, ours = layers(kind)
+        for layer in (theirs, ours):
+            layer.weight.requires_grad_(frozen == "bias")
+            layer.bias.requires_grad_(frozen == "weight")
+        given, made = SHAPES[kind][0]
+        for x in (drawn(*given, dtype=F32), drawn(*given, dtype=F32).requires_grad_()):
+            expected, found = (step(layer, x, drawn(*made, seed=1, dtype=F32)) for layer in (theirs, ours))
+            for one, other in zip(found, expected, strict=True):
+                assert (one is None) == (other is None)
+                if one is not None and other is not None:
+                    torch.testing.assert_close(one, other)
+
+
+def test_calls_that_are_torchs(sums: Driver) -> None:
+    """Without gradients, traced, transformed; where nothing is linked."""
+    theirs, ours = layers("linear")
+    x = drawn(6, 16, dtype=F32)
+    with torch.no_grad():
+        assert torch.equal(ours(x), theirs(x))
+    assert ours(x).grad_fn.name() != theirs(x).grad_fn.name()
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), theirs(x))
+    each = torch.func.vmap(
+        torch.func.grad(lambda row: torch.func.functional_call(ours, dict(ours.named_parameters()), row).sum())
+    )
+    torch.testing.assert_close(each(x), theirs.weight.sum(0).expand(6, 16))
+    images = layers("convolution")[1]
+    assert images(drawn(16, 6, 4, dtype=F32)).shape == (24, 3, 2)
+    assert not sums.ran
+    native = torch_native.linked
+    assert native is not None
+    y, bias = drawn(6, 24, dtype=F32), nn.Parameter(torch.zeros(24))
+    assert native(y, bias, True) is not None
+    for other in (bias.detach().double(), bias[:3], bias[None], None, 3):
+        assert native(y, other, True) is None  # type: ignore[arg-type]
+    assert native(y, bias, False) is None  # no images
+    assert native(y.to("meta"), bias, True) is None
+    half = nn.Parameter(torch.zeros(24, dtype=BF16))
+    (found,) = torch.autograd.grad(linked(y.to(BF16), half, True), half, y.to(BF16))
+    assert found.dtype is BF16
+    torch.testing.assert_close(found, y.to(BF16).float().sum(0).to(BF16))
+
+
+def test_gradients_that_are_not_dense(sums: Driver) -> None:
+    _, ours = layers("linear")
+    for _ in range(2):
+        y = ours(drawn(4, 6, 16, dtype=F32))
+        (found,) = torch.autograd.grad(y.sum(), ours.bias)
+        assert torch.equal(found, torch.full((24,), 24.0))
+    assert not sums.ran
+
+
+def test_layers_that_are_swapped_or_fused_afterwards() -> None:
+    """Are taken for what they were."""
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(16, 16, 3, groups=2), nn.ReLU(), ScaledStdConv2d(16, 3, groups=2), nn.Conv2d(16, 8, 1)
+    )
+    expected = model.eval()(x := drawn(2, 16, 6, 4, dtype=F32))
+    assert fuse_biases(model) == ["0", "2", "3"]
+    fused = fuse_for_inference(model)
+    assert [type(part).__name__ for part in fused.modules()].count("FusedConv2d") == 2
+    assert replace_convolutions(model).taken == ("0", "2")
+    assert type(model[3]) is BiasedConv2d
+    torch.testing.assert_close(model(x), expected)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 4, 4)
+        self.fc1, self.fc2, self.plain = nn.Linear(16, 24), nn.Linear(24, 16), nn.Linear(16, 16, bias=False)
+        self.again = self.fc1
+        self.hooked = nn.Linear(16, 16)
+        self.hooked.register_forward_hook(lambda *_: None)
+        self.attention = nn.MultiheadAttention(16, 2)
+
+
+def test_which_layers() -> None:
+    """Those of torch's own classes; what reads a model finds what it had."""
+    model = Model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    held = list(model.parameters())
+    assert fuse_biases(model) == ["patches", "fc1", "fc2", "again"]  # attention's is a class of its own
+    assert model.again is model.fc1
+    assert type(model.attention.out_proj) is not BiasedLinear
+    assert fuse_biases(model) == []
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(one is other for one, other in zip(model.parameters(), held, strict=True))
+    assert repr(model.fc1) == "BiasedLinear(in_features=16, out_features=24, bias=True)"
+    for other in (copy.deepcopy(model.fc1), pickle.loads(pickle.dumps(model.fc1))):
+        assert torch.equal(other(torch.ones(16)), model.fc1(torch.ones(16)))
+    alone: Any = nn.Linear(3, 3)
+    assert fuse_biases(alone) == []  # nowhere to put another
+    model.fc1.to(torch.float64)
+    assert model.fc1(torch.ones(16, dtype=torch.float64)).dtype is torch.float64
