@@ -57,6 +57,9 @@ class BiasedLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """[..., c] to [..., k]."""
         weight, bias = self._parameters["weight"], self._parameters["bias"]
+        native = None if torch.compiler.is_compiling() else torch_native.biased_linear
+        if native is not None and (known := native(input, weight, bias)) is not None:
+            return known
         if weight is None or bias is None or not _linkable(input, bias):
             return super().forward(input)
         return linked(functional.linear(input, weight, bias.detach()), bias, True)

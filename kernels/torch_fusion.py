@@ -27,7 +27,7 @@ from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
 from .torch_in_place import ADDITIONS, Tracer, undisturbed, without_unread, writes
-from .torch_large_filters import LargeFilters
+from .torch_large_filters import FusedLargeFilters, LargeFilters
 from .torch_layers import GroupedConv2d
 from .torch_norms import bare
 from .torch_operators import forward as convolution
@@ -104,6 +104,14 @@ class Chain:
     def and_then(self, node: fx.Node, **does: Any) -> Chain:
         """The chain with one node more."""
         return replace(self, nodes=(*self.nodes, node), **does)
+
+    def without_residual(self) -> Chain:
+        """What of it comes before a residual."""
+        if self.residual is None:
+            return self
+        # What the convolution is of may be added, too.
+        added = next(at for at, node in enumerate(self.nodes) if at > 0 and self.residual in node.args)
+        return Chain(self.nodes[:added], self.norm)
 
     def erase(self) -> None:
         """Take the nodes out of the graph, when nobody reads the last one any more."""
@@ -324,7 +332,9 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
     ours = isinstance(layer, GroupedConv2d) and not isinstance(layer, LargeFilters)
-    if ours and (dense or layer.groups > 1 or needs_no_warpgroups(layer)):
+    if isinstance(layer, LargeFilters) and not is_same(layer):
+        made, chain = _over_blocks(layer, chain)
+    elif ours and (dense or layer.groups > 1 or needs_no_warpgroups(layer)):
         made = _in_one_launch(layer, chain)
     elif is_standardized(layer):
         return
@@ -342,11 +352,22 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
     chain.erase()
 
 
+def _over_blocks(layer: LargeFilters, chain: Chain) -> tuple[nn.Module, Chain]:
+    """A large filter with what follows it but a residual, which does not lie in blocks; and what that is."""
+    chain = chain.without_residual()
+    return FusedLargeFilters(layer, *_affine(layer, chain), chain.activation), chain
+
+
+def _affine(layer: nn.Conv2d, chain: Chain) -> tuple[Tensor | None, Tensor | None]:
+    """What a layer's products are multiplied with, and what is added: by a batch norm, its own bias in it."""
+    if chain.norm is None:
+        return None, layer.bias
+    scale, shift = chain.norm.affine()
+    return scale, shift if layer.bias is None else shift + layer.bias.float() * scale
+
+
 def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
-    scale, shift = (None, layer.bias) if chain.norm is None else chain.norm.affine()
-    if layer.bias is not None and scale is not None and shift is not None:
-        shift = shift + layer.bias.float() * scale
-    same, then = is_same(layer), (scale, shift, chain.activation)
+    same, then = is_same(layer), (*_affine(layer, chain), chain.activation)
     weight = layer.taps() if isinstance(layer, GroupedConv2d) else layer.weight
     if in_blocks(layer):
         return SameStem(weight, *then, layer) if same else Stem(weight, *then, moved(layer, ()))
@@ -372,9 +393,10 @@ def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, 
     And which of the two chains it is: one of a product may end with relu, the other ends with the batch norm.
     """
     assert chain.norm is not None
-    scale, shift = chain.norm.affine()
+    scale, bias = _affine(layer, chain)
+    assert scale is not None
+    assert bias is not None
     weight = layer.weight.float() * scale[:, None, None, None]
-    bias = shift if layer.bias is None else shift + layer.bias.float() * scale
     if _is_product(layer):
         clamped = chain.activation == "relu" and chain.residual is None
         followed = len(chain.nodes) > len(to_norm.nodes)

@@ -23,6 +23,8 @@ from . import torch_autograd, torch_calls, torch_native
 from .convolution.pixels import Line
 from .convolution.problem import MAX_FILTER, ConvolutionProblem
 from .torch_calls import DTYPES
+from .torch_fused import FusedConv2d, fused
+from .torch_fused_calls import Following
 from .torch_geometry import Geometry, Ints, packed
 from .torch_layers import Rearranging, computed_here, conv2d
 
@@ -275,3 +277,27 @@ class LargeFilters(Rearranging):
         large, over = _known((weight.shape[2], weight.shape[3]), moved.padding, (x.shape[2], x.shape[3]), self.groups)
         made = _Large.apply(x, weight, bias, large, over, dtype)  # type: ignore[no-untyped-call]
         return made
+
+
+class FusedLargeFilters(FusedConv2d):
+    """Such a layer in evaluation and what follows it: activation(conv(x) * scale + bias), its filter over blocks."""
+
+    def __init__(self, layer: LargeFilters, scale: Tensor | None, bias: Tensor | None, activation: str) -> None:
+        """Of a layer whose padding does not depend on its images."""
+        given = layer.moved(())
+        self.taps = (layer.kernel_size[0], layer.kernel_size[1])
+        large = large_for(self.taps, given.padding)
+        factor, added = (None if one is None else one.repeat_interleave(large.width) for one in (scale, bias))
+        super().__init__(filter_over(layer.weight.detach(), large), factor, added, activation, given)
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[n, c, h, w]; nothing is added to the result."""
+        assert residual is None
+        extents, padding, channels = (x.shape[2], x.shape[3]), self.geometry.padding, self.geometry.groups
+        if torch.compiler.is_compiling():  # extents may be symbols, which are no key
+            large = large_for(self.taps, padding)
+            over = moved_over(large, extents, channels)
+        else:
+            large, over = _known(self.taps, padding, extents, channels)
+        found = fused(blocks_of(x, large), self.weight, Following(self.scale, self.bias, None, self.activation), over)
+        return pixels_of(found, large, large.outputs(extents))

@@ -58,6 +58,7 @@ PyMethodDef fast[] = {
     with("excited", excited),
     with("first", first),
     with("linked", linked),
+    with("biased_linear", biased_linear),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/ops/alias.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/sum.h>
 
 #include "served.h"
@@ -58,13 +59,27 @@ class Linked : public torch::autograd::Function<Linked> {
   }
 };
 
+// Whether a bias of rows or images like x is learned here.
+bool is_learned(const Tensor& bias, const Tensor& x) {
+  return at::GradMode::is_enabled() && untraced() && is_plain(x) && is_plain(bias) && bias.device() == x.device() &&
+         bias.requires_grad() && bias.dim() == 1 && bias.scalar_type() == at::kFloat;
+}
+
 // linked(y, bias, last)
 PyObject* linked(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return computed<2, int64_t>(given, count, [](const auto& of, int64_t last) -> Tensor {
     const Tensor &y = of[0], &bias = of[1];
-    const bool fits = at::GradMode::is_enabled() && untraced() && is_plain(y) && is_plain(bias) && bias.dim() == 1 &&
-                      bias.scalar_type() == at::kFloat && y.dim() > (last ? 0 : 3);
-    return fits && y.size(last ? -1 : 1) == bias.size(0) ? Linked::apply(y, bias, last != 0) : Tensor();
+    if (!is_learned(bias, y) || y.dim() < (last ? 1 : 4) || y.size(last ? -1 : 1) != bias.size(0)) return {};
+    return Linked::apply(y, bias, last != 0);
+  });
+}
+
+// biased_linear(x, weight, bias): a linear layer, by torch, and the link behind it
+PyObject* biased_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  return computed<3>(given, count, [](const auto& of) -> Tensor {
+    const Tensor &x = of[0], &weight = of[1], &bias = of[2];
+    if (!is_learned(bias, x) || !is_plain(weight)) return {};
+    return Linked::apply(at::linear(x, weight, bias.detach()), bias, true);
   });
 }
 

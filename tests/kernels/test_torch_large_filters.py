@@ -13,7 +13,14 @@ from torch import Tensor, nn
 
 from tapestry.kernels import torch_large_filters
 from tapestry.kernels.torch import fuse_for_inference, replace_convolutions
-from tapestry.kernels.torch_large_filters import LargeFilters, is_large, large_for, moved_over, problem_of
+from tapestry.kernels.torch_large_filters import (
+    FusedLargeFilters,
+    LargeFilters,
+    is_large,
+    large_for,
+    moved_over,
+    problem_of,
+)
 from tapestry.kernels.torch_models import convolutions
 
 extents = st.tuples(*[st.integers(1, 22)] * 2)
@@ -78,18 +85,48 @@ def test_layers_and_their_gradients(size: tuple[int, int], compiled: bool, monke
     torch.compiler.reset()
 
 
-@pytest.mark.usefixtures("here")
-def test_inference_keeps_them_with_the_norm_in_their_filter() -> None:
-    model = layers((9, 9)).eval()
-    model[1].running_mean.uniform_(-1, 1), model[1].running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
-    fused = fuse_for_inference(model, torch.float32)
-    kept = [part for part in fused.modules() if isinstance(part, LargeFilters)]
-    assert len(kept) == 1
-    assert not [part for part in fused.modules() if isinstance(part, nn.BatchNorm2d)]
-    x = torch.randn(2, 16, 8, 8)
-    with torch.no_grad():
-        torch.testing.assert_close(fused(x), model(x))
-        torch.testing.assert_close(pickle.loads(pickle.dumps(fused))(x), model(x))
+class Block(nn.Module):
+    """A large filter, what follows it, and something that is added."""
+
+    def __init__(self, norm: bool, first: bool, bias: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(16, 16, 9, padding=4, groups=16, bias=bias)
+        self.norm = nn.BatchNorm2d(16) if norm else nn.Identity()
+        self.act, self.first = nn.ReLU(), first
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        made: Tensor = self.act(y) + x if self.first else self.act(y + x)
+        return made
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("first", [False, True], ids=["residual first", "activation first"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_inference_has_them_over_blocks_with_what_follows(norm: bool, first: bool, bias: bool) -> None:
+    """In one launch but for a residual, and an activation behind that."""
+    torch.manual_seed(4)
+    model = Block(norm, first, bias).eval()
+    if norm:
+        model.norm.running_mean.uniform_(-1, 1), model.norm.running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
+    fused = fuse_for_inference(nn.Sequential(model), torch.float32)
+    (kept,) = (part for part in fused.modules() if isinstance(part, FusedLargeFilters))
+    assert kept.activation == ("relu" if first else "")
+    assert not [part for part in fused.modules() if isinstance(part, (nn.BatchNorm2d, LargeFilters))]
+    assert len([part for part in fused.modules() if isinstance(part, nn.ReLU)]) == (not first)
+    for extents in ((8, 8), (7, 10), (3, 1)):
+        x = torch.randn(2, 16, *extents)
+        with torch.no_grad():
+            torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(pickle.loads(pickle.dumps(fused))(x), fused(x))
+            torch.testing.assert_close(torch.compile(fused, backend="aot_eager", fullgraph=True)(x), fused(x))
+    torch.compiler.reset()
+    narrow = fuse_for_inference(nn.Sequential(model))
+    (kept,) = (part for part in narrow.modules() if isinstance(part, FusedLargeFilters))
+    assert kept.weight.dtype is torch.bfloat16
+    assert {values.dtype for values in (kept.scale, kept.bias) if values is not None} <= {torch.float32}
+    x = torch.randn(2, 16, 8, 8).bfloat16()
+    torch.testing.assert_close(narrow(x).float(), model(x.float()), rtol=0.1, atol=0.1)
 
 
 @pytest.mark.usefixtures("here")

@@ -35,7 +35,17 @@ def autocast() -> Iterator[None]:
 def by_python() -> Iterator[None]:
     """The extension is neither asked nor told."""
     with pytest.MonkeyPatch.context() as patch:
-        for what in ("convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked"):
+        for what in (
+            "convolve",
+            "fused",
+            "norm",
+            "layer_norm",
+            "squeezed",
+            "excited",
+            "first",
+            "linked",
+            "biased_linear",
+        ):
             patch.setattr(torch_native, what, None)
         yield
 
