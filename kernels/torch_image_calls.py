@@ -7,7 +7,7 @@ channels are dense, of the same type or f32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,22 +21,32 @@ from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
 
-FEWEST_IMAGES = 64  # a block each: fewer would leave multiprocessors idle that torch's sums over parts of an image use
+FEWEST_IMAGES = 8  # that were timed
 
-CALLS: dict[str, Callable[..., Launch]] = {  # of a cut and the addresses of operands, those that are written last
+Call = Callable[..., tuple[Launch, ...]]
+CALLS: dict[str, Call] = {  # of a cut and the addresses of operands, those that are written last
     "means": images.means,
-    "squares": lambda cut, x, out: images.products(cut, x, x, out),
+    "squares": lambda cut, x, out, room=0: images.products(cut, x, x, out, room),
     "products": images.products,
     "both sums": images.both_sums,
     "scaled": lambda cut, x, gate, y: images.mapped(cut, x, gate, 0, y),
     "mapped": images.mapped,
     "shifted": lambda cut, x, gate, added, y: images.mapped(cut, x, gate, added, y, spread=False),
     "blended": images.blended,
-}  # fmt: skip
-
+}
+SUMS = {"means": 1, "squares": 1, "products": 1, "both sums": 2}  # of each image, for which parts of it may need room
 TOLD = ("means", "scaled", "products", "mapped")  # those that the extension repeats, in the order of its numbers
 
-_known: dict[tuple[Any, ...], tuple[moving.Launches, int]] = {}
+
+class _Known(NamedTuple):
+    """A call: its launches, and the f32 that it works in."""
+
+    launches: moving.Launches
+    device: int
+    room: int
+
+
+_known: dict[tuple[Any, ...], _Known] = {}
 _told: set[tuple[Any, ...]] = set()
 
 
@@ -51,18 +61,25 @@ def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = 
             _known.clear()
             _told.clear()
             torch_native.forget_images()
-        found = _known[key] = _prepare(CALLS[what], x, numbers or x.dtype, addresses)
-    launches, device = found
-    launches.run(addresses, torch_stream(device))
+        found = _known[key] = _prepare(what, x, numbers or x.dtype, addresses)
+    if found.room:
+        room = torch.empty(found.room, dtype=torch.float32, device=x.device)
+        addresses = (*addresses, room.data_ptr())
+    found.launches.run(addresses, torch_stream(found.device))
     if torch_native.squeezed is not None and what in TOLD and numbers is None and key not in _told:
         _told.add(key)
-        torch_native.learn_images(TOLD.index(what), x, launches)
+        torch_native.learn_images(TOLD.index(what), x, found.room, found.launches)
 
 
-def _prepare(
-    call: Callable[..., Launch], x: Tensor, numbers: torch.dtype, addresses: tuple[int, ...]
-) -> tuple[moving.Launches, int]:
+def _prepare(what: str, x: Tensor, numbers: torch.dtype, addresses: tuple[int, ...]) -> _Known:
+    from .runtime.device import properties
+
     n, channels, h, w = x.shape
     kind, device = ImageKind.of(channels, DTYPES[x.dtype], DTYPES[numbers]), x.get_device()
-    cut: Cut = stretches.by_image(n, h * w, channels, kind.vector)
-    return moving.launches(lambda at: prepared(kind, [call(cut, *at)], device), addresses), device
+    at_once = stretches.RESIDENTS * properties(device).sms
+    cut: Cut = stretches.by_image(n, h * w, channels, kind.vector, at_once)
+    room, call = images.room_of(cut, SUMS[what]) if what in SUMS else 0, CALLS[what]
+    if room:
+        addresses = (*addresses, torch.empty(room, dtype=torch.float32, device=x.device).data_ptr())
+    launches = moving.launches(lambda at: prepared(kind, call(cut, *at), device), addresses)
+    return _Known(launches, device, room)

@@ -227,10 +227,10 @@ def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: movin
         getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
 
 
-def learn_images(what: int, x: Tensor, launches: moving.Launches) -> None:
-    """Tell of a call of images like x, by its number."""
+def learn_images(what: int, x: Tensor, room: int, launches: moving.Launches) -> None:
+    """Tell of a call of images like x, by its number and the f32 that it works in."""
     if isinstance(launches, moving.Moving):
-        _extension.add_images(what, x, _description((), 0, launches))
+        _extension.add_images(what, x, _description((), room, launches))
 
 
 def learn_sums(x: Tensor, channels: int, room: int, launches: moving.Launches) -> None:

@@ -48,7 +48,8 @@ class Squeeze : public torch::autograd::Function<Squeeze> {
     {
       const at::AutoDispatchBelowADInplaceOrView below;
       mean = empty_gate(x);
-      TORCH_CHECK(run(*call, {address(x), address(mean)}, x), "the driver refused means");
+      const Tensor room = if_works(*call, x);
+      TORCH_CHECK(run(*call, {address(x), address(mean), address_or_none(room)}, x), "the driver refused means");
     }
     ctx->saved_data["link"] = c10::IValue::make_capsule(link);
     return {x.view_as(x), mean};
@@ -89,7 +90,8 @@ class Excite : public torch::autograd::Function<Excite> {
     if (call) {
       const at::AutoDispatchBelowADInplaceOrView below;
       const Tensor to_gate = empty_gate(x);
-      if (run(*call, {address(x), address(dy), address(to_gate)}, x)) return {dy, to_gate, Tensor(), Tensor()};
+      const Tensor room = if_works(*call, x);
+      if (run(*call, {address(x), address(dy), address(to_gate), address_or_none(room)}, x)) return {dy, to_gate, Tensor(), Tensor()};
     }
     const py::gil_scoped_acquire gil;
     const auto made = unpacked<2>(asked(served.excite_backward, {wrapped(x), wrapped(dy)}));

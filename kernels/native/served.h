@@ -84,6 +84,11 @@ Tensor working(const Call& call, const Tensor& x) {
   return at::empty({call.workspace}, x.options().dtype(at::kFloat));
 }
 
+// The same of a call that may work in nothing: undefined then.
+Tensor if_works(const Call& call, const Tensor& x) { return call.workspace ? working(call, x) : Tensor(); }
+
+uint64_t address_or_none(const Tensor& tensor) { return tensor.defined() ? address(tensor) : 0; }
+
 // Operands of a launch, as they come.
 class Addresses {
  public:

@@ -36,8 +36,8 @@ Tensor bias_gradient(const Tensor& dy, bool last = false) {
   if (const auto call = sums.find(sums_key(dy, channels))) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const Tensor made = at::empty({channels}, dy.options().dtype(at::kFloat));
-    const Tensor room = call->workspace ? working(*call, dy) : Tensor();
-    if (run(*call, {address(dy), address(made), room.defined() ? address(room) : 0}, dy)) return made;
+    const Tensor room = if_works(*call, dy);
+    if (run(*call, {address(dy), address(made), address_or_none(room)}, dy)) return made;
   }
   const py::gil_scoped_acquire gil;
   return unwrapped(asked(served.sums, {wrapped(dy), PyBool_FromLong(last)}).ptr());

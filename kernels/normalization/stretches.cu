@@ -13,7 +13,7 @@ using namespace parameters;
 
 struct Cut {
     long long rows;
-    int channels, lanes, slots, stretch, blocks;    // rows of a block, and blocks along the rows
+    int channels, lanes, slots, stretch, blocks, splits;    // rows of a block, blocks along the rows, and those of an image
 };
 
 using Vector = Raw<Element, vector>;

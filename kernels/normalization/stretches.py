@@ -15,6 +15,7 @@ ACCESS = 16  # bytes
 THREADS = 512
 MOST_LANES = 64  # vectors of a block side by side
 DEEP, SHALLOW = 8, 4  # rows of a thread under way, of one tensor and of several
+SPLIT = 0.002  # what one block more of an image costs, as a part of one that has all of it
 RESIDENTS = 1  # blocks of a multiprocessor
 FOLD_THREADS, FOLD_CHANNELS = 1024, 32  # of a launch that folds what blocks left
 
@@ -29,10 +30,11 @@ class Cut(NamedTuple):
     stretch: int
     blocks: int
     parts: int
+    splits: int = 1  # blocks of an image, where images are told apart
 
     @property
     def argument(self) -> bytes:
-        return struct.pack("<q5i4x", *self[:6])
+        return struct.pack("<q6i", *self[:6], self.splits)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -67,10 +69,15 @@ def balanced(rows: int, channels: int, vector: int, room: int, least: int = 1) -
     return Cut(rows, channels, lanes, slots, stretch, ceil(rows / stretch), parts)
 
 
-def by_image(images: int, pixels: int, channels: int, vector: int) -> Cut:
-    """An image a block."""
+def by_image(images: int, pixels: int, channels: int, vector: int, room: int) -> Cut:
+    """Images for a GPU that has room for so many blocks at a time: as many a block, each of as many pixels, as take the
+    fewest turns for it, where a thread has a pixel at least.
+    """
     parts, lanes = _across(channels // vector)
-    return Cut(images * pixels, channels, lanes, THREADS // lanes, pixels, images, parts)
+    slots = THREADS // lanes
+    splits = [n for n in range(1, max(1, pixels // slots) + 1) if pixels % n == 0]
+    best = min(splits, key=lambda n: ceil(images * parts * n / room) / n + SPLIT * n)
+    return Cut(images * pixels, channels, lanes, slots, pixels // best, images * best, parts, best)
 
 
 def _across(vectors: int) -> tuple[int, int]:

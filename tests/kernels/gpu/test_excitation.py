@@ -50,7 +50,13 @@ def models(channels: int, dtype: torch.dtype) -> tuple[nn.Module, nn.Module]:
     return model, exact
 
 
-@pytest.mark.parametrize("shape", [(128, 96, 14, 14), (70, 24, 31, 17), (64, 1152, 7, 7), (80, 18, 9, 9)], ids=str)
+SHAPES = [
+    (128, 96, 14, 14), (70, 24, 31, 17), (64, 1152, 7, 7), (80, 18, 9, 9),
+    (8, 144, 95, 95), (32, 24, 190, 190), (9, 40, 57, 57), (32, 1632, 12, 12),  # images cut among several blocks
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", list(UNITS), ids=str)
 def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     model, exact = models(shape[1], dtype)

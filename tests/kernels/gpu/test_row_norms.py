@@ -87,7 +87,7 @@ def response(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("shape", [(128, 160, 56, 56), (64, 1280, 7, 7), (70, 17, 9, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(128, 160, 56, 56), (64, 1280, 7, 7), (70, 17, 9, 5), (8, 160, 56, 56)], ids=str)
 @pytest.mark.parametrize("first", [True, False], ids=["nchw", "nhwc"])
 def test_response_norms(first: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     norm = pytest.importorskip("timm.layers.grn").GlobalResponseNorm(shape[1], channels_last=not first).cuda()

@@ -56,7 +56,7 @@ def sums(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Ite
 
             return run
 
-        addresses = [tuple(one for one in launch.arguments if isinstance(one, int)) for launch in launches]
+        addresses = [tuple(one for one in launch.arguments if isinstance(one, int) and one) for launch in launches]
         return [Launch(driver, kernel(launch), at) for launch, at in zip(launches, addresses, strict=True)]
 
     def computed(x: Tensor) -> bool:

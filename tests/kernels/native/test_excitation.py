@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tapestry.kernels import torch_excitation, torch_image_calls, torch_native
 from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.normalization import images
 from tapestry.kernels.torch import fuse_excitations
 
 from ..test_torch_excitation import Excite
@@ -19,43 +20,61 @@ from .driver import STREAM, Driver, Launch, memory
 from .steps import BF16, by_python, same, step
 
 SHAPE = (64, 8, 4, 5)
+CUT = (8, 8, 48, 40)  # images of which each is cut among several blocks
 
 
-def image(address: int) -> Tensor:
-    n, c, h, w = SHAPE
-    return memory(address, (n, h, w, c), BF16).permute(0, 3, 1, 2)
+class Memory:
+    """Images of a shape, and their numbers, at addresses."""
 
+    def __init__(self, cut: Any) -> None:
+        shapes = (SHAPE, CUT)
+        self.shape = next(s for s in shapes if (s[0] * s[2] * s[3], s[1]) == (cut.rows, cut.channels))
+        self.room = images.room_of(cut)
 
-def numbers(address: int) -> Tensor:
-    return memory(address, (*SHAPE[:2], 1, 1), BF16)
+    def image(self, address: int) -> Tensor:
+        n, c, h, w = self.shape
+        return memory(address, (n, h, w, c), BF16).permute(0, 3, 1, 2)
 
+    def numbers(self, address: int) -> Tensor:
+        return memory(address, (*self.shape[:2], 1, 1), BF16)
 
-def mapped(x: int, gate: int, added: int, y: int) -> None:
-    image(y).copy_(image(x).float() * numbers(gate) + numbers(added).float() / (SHAPE[2] * SHAPE[3]))
+    def works(self, room: tuple[int, ...]) -> None:
+        assert len(room) == bool(self.room)
+        for address in room:
+            memory(address, (self.room,)).fill_(torch.nan)
 
+    def means(self, x: int, out: int, *room: int) -> None:
+        self.works(room)
+        self.numbers(out).copy_(self.image(x).float().mean((2, 3), keepdim=True))
 
-COMPUTE: dict[str, Callable[..., Any]] = {
-    "means": lambda x, out: numbers(out).copy_(image(x).float().mean((2, 3), keepdim=True)),
-    "products": lambda x, dy, out: numbers(out).copy_((image(x).float() * image(dy)).sum((2, 3), keepdim=True)),
-    "scaled": lambda x, gate, y: image(y).copy_(image(x) * numbers(gate)),
-    "mapped": mapped,
-}
+    def products(self, x: int, dy: int, out: int, *room: int) -> None:
+        self.works(room)
+        self.numbers(out).copy_((self.image(x).float() * self.image(dy)).sum((2, 3), keepdim=True))
+
+    def scaled(self, x: int, gate: int, y: int) -> None:
+        self.image(y).copy_(self.image(x) * self.numbers(gate))
+
+    def mapped(self, x: int, gate: int, added: int, y: int) -> None:
+        spread = self.numbers(added).float() / (self.shape[2] * self.shape[3])
+        self.image(y).copy_(self.image(x).float() * self.numbers(gate) + spread)
 
 
 @pytest.fixture
-def images(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    def prepared(kind: Any, launches: list[tuple[str, tuple[int, ...]]], device: int) -> list[Launch]:
-        def kernel(what: str) -> Callable[..., None]:
-            def run(*addresses: int) -> None:
-                with torch.no_grad():
-                    COMPUTE[what](*addresses)
+def calls(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    def prepared(kind: Any, made: tuple[Callable[..., None], tuple[int, ...]], device: int) -> list[Launch]:
+        compute, at = made
 
-            return run
+        def run(*addresses: int) -> None:
+            with torch.no_grad():
+                compute(*addresses)
 
-        return [Launch(driver, kernel(what), at) for what, at in launches]
+        return [Launch(driver, run, at)]
 
-    calls = {what: (lambda cut, *at, what=what: (what, at)) for what in COMPUTE}
-    monkeypatch.setattr(torch_image_calls, "CALLS", calls)
+    def call(what: str) -> Callable[..., Any]:
+        return lambda cut, *at: (getattr(Memory(cut), what), at)
+
+    stands_in = {what: call(what) for what in ("means", "products", "scaled", "mapped")}
+    monkeypatch.setattr(torch_image_calls, "CALLS", stands_in)
     monkeypatch.setattr(torch_image_calls, "prepared", prepared)
     monkeypatch.setattr(torch_image_calls, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(torch_image_calls, "_known", {})
@@ -78,27 +97,29 @@ def fused(part: nn.Module | None = None) -> nn.Sequential:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_steps(images: Driver, pooled: bool) -> None:
-    model, x, dy = fused(Excite(pooled)), drawn(1).requires_grad_(), drawn(2)
+@pytest.mark.parametrize("shape", [SHAPE, CUT], ids=["whole", "cut"])
+def test_steps(calls: Driver, pooled: bool, shape: tuple[int, ...]) -> None:
+    model = fused(Excite(pooled))
+    x, dy = drawn(1, shape).requires_grad_(), drawn(2, shape)
     for expected_by in ("python", "native", "native"):
         with by_python():
             expected = step(model, x, dy)
-        images.ran.clear()
+        calls.ran.clear()
         same(step(model, x, dy), expected)
-        assert images.ran == [expected_by] * 4
-    images.ran.clear()
+        assert calls.ran == [expected_by] * 4
+    calls.ran.clear()
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected[0])  # torch's where nothing is recorded
     model(drawn(3, (*SHAPE[:2], 5, 4)))
-    assert images.ran == []
+    assert calls.ran == []
 
 
-def test_the_definition(images: Driver) -> None:
+def test_the_definition(calls: Driver) -> None:
     model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
     wide = nn.Sequential(Excite()).double()
     wide.load_state_dict(model.state_dict())
     found = [step(model, x, dy) for _ in range(2)][1]
-    assert set(images.ran[4:]) == {"native"}
+    assert set(calls.ran[4:]) == {"native"}
     expected = step(wide, x.detach().double().requires_grad_(), dy.double())
     for one, other in zip(found, expected, strict=True):
         assert one is not None
@@ -106,17 +127,17 @@ def test_the_definition(images: Driver) -> None:
         torch.testing.assert_close(one.double(), other, rtol=0.03, atol=0.03 * float(other.abs().max()))
 
 
-def test_what_the_extension_does_not_know_is_pythons(images: Driver) -> None:
+def test_what_the_extension_does_not_know_is_pythons(calls: Driver) -> None:
     model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
     y = model(x)
-    assert images.ran == ["python"] * 2
+    assert calls.ran == ["python"] * 2
     model(x)
-    assert images.ran[2:] == ["native"] * 2
+    assert calls.ran[2:] == ["native"] * 2
     expected = step(model, x, dy)
-    assert images.ran[4:] == ["native"] * 2 + ["python"] * 2  # the gradients, which were not asked for before
-    images.ran.clear()
+    assert calls.ran[4:] == ["native"] * 2 + ["python"] * 2  # the gradients, which were not asked for before
+    calls.ran.clear()
     same(step(model, x, dy.contiguous()), expected)  # other strides than those of y
-    assert images.ran.count("native") >= 2
+    assert calls.ran.count("native") >= 2
     y.backward(dy)  # of a call in Python, after the extension was told
     given, native, other = drawn(1).requires_grad_(), torch_native.squeezed, torch_native.excited
     assert native is not None
@@ -135,7 +156,7 @@ def test_what_the_extension_does_not_know_is_pythons(images: Driver) -> None:
         assert native(given) is None
 
 
-def test_a_gate_of_another_type(images: Driver) -> None:
+def test_a_gate_of_another_type(calls: Driver) -> None:
     class Wide(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.sigmoid(x).float()
@@ -148,19 +169,19 @@ def test_a_gate_of_another_type(images: Driver) -> None:
     dy = drawn(2).float()
     found = [step(model, x, dy) for _ in range(2)]
     same(found[1], found[0])
-    assert "native" in images.ran
+    assert "native" in calls.ran
     for one, other in zip(found[1], step(before, x, dy), strict=True):
         assert one is not None
         assert other is not None
         torch.testing.assert_close(one.float(), other.float(), rtol=0.03, atol=0.03 * float(other.abs().max()))
 
 
-def test_a_second_derivative_is_refused(images: Driver) -> None:
+def test_a_second_derivative_is_refused(calls: Driver) -> None:
     model, x, dy = fused(), drawn(1).requires_grad_(), drawn(2)
     step(model, x, dy)
     with pytest.raises(WrongValue, match="without create_graph"):
         torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    assert images.ran[4:] == ["native"] * 2
-    images.status = 700
+    assert calls.ran[4:] == ["native"] * 2
+    calls.status = 700
     with pytest.raises(RuntimeError, match="refused"):
         model(x)

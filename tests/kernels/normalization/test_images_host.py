@@ -39,25 +39,32 @@ def run(kind: ImageKind, launch: Launch, seed: int) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.sampled_from(KINDS), st.integers(1, 4), st.integers(1, 150), st.integers(1, 70), st.booleans(),
-    st.booleans(), st.integers(0, 99),
+    st.sampled_from(KINDS), st.integers(1, 4), st.integers(1, 150) | st.sampled_from([256, 384, 500, 625]),
+    st.integers(1, 70), st.sampled_from([1, 5, 40]), st.booleans(), st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_the_kernels_compute_the_definition(
-    kind: ImageKind, count: int, pixels: int, vectors: int, added: bool, spread: bool, seed: int
+    kind: ImageKind, count: int, pixels: int, vectors: int, sms: int, added: bool, spread: bool, seed: int
 ) -> None:
     channels, dtype, unit = vectors * kind.vector, DTYPES[kind.dtype], UNITS[kind.dtype]
     number, fine = DTYPES[kind.numbers], UNITS[kind.numbers]
-    random, cut = np.random.default_rng(seed), by_image(count, pixels, channels, kind.vector)
+    random, cut = np.random.default_rng(seed), by_image(count, pixels, channels, kind.vector, sms)
     x, dy = (random.standard_normal((count, pixels, channels)).astype(dtype) for _ in range(2))
     gate, shift = (random.standard_normal((count, channels)).astype(number) for _ in range(2))
     mean, product, both, total = (np.full_like(gate, np.nan) for _ in range(4))
     y, blend = np.full_like(x, np.nan), np.full_like(x, np.nan)
     px, pdy, pg, ps, pm, pp, py = (array.ctypes.data for array in (x, dy, gate, shift, mean, product, y))
-    run(kind, images.means(cut, px, pm), seed)
-    run(kind, images.products(cut, px, pdy, pp), seed)
-    run(kind, images.both_sums(cut, px, pdy, both.ctypes.data, total.ctypes.data), seed)
-    run(kind, images.mapped(cut, px, pg, ps if added else 0, py, spread), seed)
-    run(kind, images.blended(cut, pdy, pg, px, ps, blend.ctypes.data), seed)
+    room = np.full(max(1, images.room_of(cut, 2)), np.nan, "f")
+
+    def launch(*found: Launch) -> None:
+        room.fill(np.nan)
+        for number, one in enumerate(found):
+            run(kind, one, seed + number)
+
+    launch(*images.means(cut, px, pm, room.ctypes.data))
+    launch(*images.products(cut, px, pdy, pp, room.ctypes.data))
+    launch(*images.both_sums(cut, px, pdy, both.ctypes.data, total.ctypes.data, room.ctypes.data))
+    launch(*images.mapped(cut, px, pg, ps if added else 0, py, spread))
+    launch(*images.blended(cut, pdy, pg, px, ps, blend.ctypes.data))
     wide = [array.astype(np.float64) for array in (x, dy, gate, shift)]
     np.testing.assert_allclose(mean.astype(np.float64), wide[0].mean(1), rtol=fine, atol=fine)
     for found in (product, both):
@@ -67,6 +74,19 @@ def test_the_kernels_compute_the_definition(
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=unit, atol=4 * unit)
     expected = wide[1] * wide[2][:, None] + wide[0] * wide[3][:, None]
     np.testing.assert_allclose(blend.astype(np.float64), expected, rtol=unit, atol=4 * unit)
+
+
+@given(st.integers(1, 300), st.integers(1, 40_000), st.integers(1, 200), st.integers(1, 150))
+def test_an_image_is_cut_into_equal_parts(count: int, pixels: int, octets: int, sms: int) -> None:
+    cut = by_image(count, pixels, 8 * octets, 8, sms)
+    assert cut.stretch * cut.splits == pixels
+    assert cut.blocks == count * cut.splits
+    assert cut.splits == 1 or cut.stretch >= cut.slots  # a pixel a thread
+
+
+@pytest.mark.parametrize(("count", "extent", "octets", "splits"), [(32, 190, 18, 4), (64, 112, 4, 2), (128, 56, 18, 1)])
+def test_few_images_are_cut_so_that_all_multiprocessors_work(count: int, extent: int, octets: int, splits: int) -> None:
+    assert by_image(count, extent * extent, 8 * octets, 8, 132).splits == splits
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
