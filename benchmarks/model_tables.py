@@ -93,7 +93,7 @@ def _everything(cases: Cases) -> str:
         "Training with fused norms, with squeeze-and-excitations by kernels too, and with gradients of biases as well,"
         " ms,\nand how many times as fast as with norms alone that is:\n\n"
     )
-    return title + table([*head, *head[5:8]], rows) if rows else ""
+    return title + table([*head, *head[5:8]], rows) + "\n" if rows else ""
 
 
 def _one_by_one(times: Mapping[str, float]) -> list[str]:

@@ -80,11 +80,13 @@ class SameStandardizedConv2d(StandardizedConv2d, SameConv2d):
 
 def standardized(weight: Tensor, gain: Tensor, scale: float, eps: float) -> Tensor:
     """A filter, in the order of memory that `weight` has where that is channels-last."""
-    taps = weight.permute(0, 2, 3, 1)  # which are one after the other then
+    alone = weight.shape[2:] == (1, 1)
+    taps = weight if alone else weight.permute(0, 2, 3, 1)  # which are one after the other then
     made = functional.batch_norm(
         taps.reshape(1, len(taps), -1), None, None, weight=(gain * scale).view(-1), training=True, momentum=0.0, eps=eps
     )
-    return made.view(taps.shape).permute(0, 3, 1, 2)
+    made = made.view(taps.shape)
+    return made if alone else made.permute(0, 3, 1, 2)
 
 
 class FusedSameConv2d(FusedConv2d):
