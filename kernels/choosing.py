@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from .convolution import choices
@@ -62,9 +62,8 @@ def chosen(calls: Sequence[Call], gpu: Gpu, jobs: int | None = None) -> Iterator
             pool.submit(_help, shared, gpu, helpers)
         try:
             for call in calls:
-                if shared.take(call):
+                if shared.take(call) or not shared.is_chosen(call):
                     _choose(call, gpu)
-                shared.wait(call)
                 yield call
         finally:
             shared.end()
@@ -75,7 +74,7 @@ class _Shared:
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._left = dict.fromkeys(calls)
-        self._by_others: dict[Call, threading.Event] = {}
+        self._by_others: dict[Call, Future[bool]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -86,22 +85,21 @@ class _Shared:
             self._left.pop(call, None)
             return taken
 
-    def take_next(self) -> tuple[Call, threading.Event] | None:
-        """The first that nobody has taken, and what is to be set when it is chosen."""
+    def take_next(self) -> tuple[Call, Future[bool]] | None:
+        """The first that nobody has taken, and what is to be told whether it is chosen."""
         with self._lock:
             call = next(iter(self._left), None)
             if call is None:
                 return None
             del self._left[call]
-            chosen = self._by_others[call] = threading.Event()
+            chosen = self._by_others[call] = Future()
             return call, chosen
 
-    def wait(self, call: Call) -> None:
-        """Until another has chosen it, if another has taken it."""
+    def is_chosen(self, call: Call) -> bool:
+        """Whether it needs nobody any more; waits for another who has taken it, and may have ended over it."""
         with self._lock:
             chosen = self._by_others.get(call)
-        if chosen is not None:
-            chosen.wait()
+        return chosen is None or chosen.result()
 
     def end(self) -> None:
         """Nobody takes anything any more."""
@@ -109,22 +107,24 @@ class _Shared:
             self._left.clear()
         self._ended.set()
 
-    def ended_within(self, seconds: float) -> bool:
-        return self._ended.wait(seconds)
+    def wants_help(self) -> bool:
+        """Whether much is left to choose: something after a while."""
+        return not self._ended.wait(PATIENCE_S) and bool(self._left)
 
 
 def _help(shared: _Shared, gpu: Gpu, helpers: Workers[_Helper]) -> None:
     """Have a process choose what is left, one call after the other."""
-    if shared.ended_within(PATIENCE_S):
+    if not shared.wants_help():
         return
-    with contextlib.suppress(OSError), helpers.one() as helper:
+    with contextlib.suppress(OSError, ValueError), helpers.one() as helper:  # it cannot be begun, or is ended
         there = helper.answers()
         while there and (taken := shared.take_next()) is not None:
             call, chosen = taken
+            there = False
             try:
                 there = helper.choose(call, gpu)
             finally:
-                chosen.set()
+                chosen.set_result(there)
 
 
 def _choose(call: Call, gpu: Gpu) -> None:

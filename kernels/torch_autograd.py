@@ -23,6 +23,7 @@ _torch: Any = torch  # what is not typed by torch
 _PLAIN = (Tensor, torch.nn.Parameter)
 _modes = _torch._C._len_torch_dispatch_stack
 _transforms = _torch._C._functorch.peek_interpreter_stack
+_batched = _torch._C._functorch.is_legacy_batchedtensor
 
 
 def direct(*tensors: Tensor) -> bool:
@@ -81,7 +82,8 @@ def bias_gradient(dy: Tensor, dtype: torch.dtype, last: bool = False) -> Tensor:
 
     Those are the second dimension of images or, with `last`, the last one.
     """
-    if torch.is_grad_enabled() or not plain(dy):
+    # A gradient may be batched, or be compiled, where the layer's call was neither.
+    if torch.is_grad_enabled() or not direct(dy) or _batched(dy):
         return torch_channel_sums.by_torch(dy, dtype, last)
     return torch_channel_sums.channel_sums(dy, dtype, last)
 

@@ -13,12 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from . import torch_autograd, torch_native
 from .torch_layers import GroupedConv2d
 from .torch_norms import bare
 from .torch_timm import KINDS, StandardizedConv2d, kind_of, standardized
+
+_torch: Any = torch  # what is not typed by torch
 
 
 def linked(y: Tensor, bias: Tensor, last: bool) -> Tensor:
@@ -44,11 +47,21 @@ class _Linked(torch.autograd.Function):
         return dy if to_y else None, db, None
 
 
-def _linkable(x: Tensor, bias: Tensor | None) -> bool:
-    """Whether a layer learns a bias here, by what nothing traces or transforms."""
-    if bias is None or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+def _linkable(x: Tensor, *parameters: Tensor | None) -> bool:
+    """Whether a layer learns its bias, the last of its parameters, here: all are plain tensors of the layer's own, and
+    nothing traces or transforms.
+    """
+    if not torch.is_grad_enabled() or _traced() or any(one is None for one in parameters):
         return False
-    return bias.requires_grad and torch_autograd.plain(x, bias)
+    return parameters[-1].requires_grad and torch_autograd.plain(x, *parameters)  # type: ignore[union-attr, arg-type]
+
+
+def _traced() -> bool:
+    """Whether torch compiles, traces or differentiates forward: then its own layers are asked."""
+    return torch.compiler.is_compiling() or _tracing() or forward_ad._current_level >= 0
+
+
+_tracing = _torch._C._is_tracing
 
 
 class BiasedLinear(nn.Linear):
@@ -56,12 +69,16 @@ class BiasedLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., c] to [..., k]."""
-        weight, bias = self._parameters["weight"], self._parameters["bias"]
-        native = None if torch.compiler.is_compiling() else torch_native.biased_linear
-        if native is not None and (known := native(input, weight, bias)) is not None:
-            return known
-        if weight is None or bias is None or not _linkable(input, bias):
+        weight, bias = self._parameters.get("weight"), self._parameters.get("bias")
+        native = torch_native.biased_linear
+        if native is not None and not _traced():
+            known = native(input, weight, bias)
+            if known is not None:
+                return known
+        if not _linkable(input, weight, bias):
             return super().forward(input)
+        assert weight is not None
+        assert bias is not None
         return linked(functional.linear(input, weight, bias.detach()), bias, True)
 
 
@@ -70,10 +87,11 @@ class BiasedConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]."""
-        bias = self._parameters["bias"]
-        if bias is None or input.dim() != 4 or not _linkable(input, bias):
+        bias = self._parameters.get("bias")
+        if not _linkable(input, self._parameters.get("weight"), bias) or input.dim() != 4:
             by_torch: Tensor = self._conv_forward(input, self._taps(), self.bias)
             return by_torch
+        assert bias is not None
         return linked(self._conv_forward(input, self._taps(), bias.detach()), bias, False)
 
     def _taps(self) -> Tensor:

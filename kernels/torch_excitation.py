@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 
 from . import torch_autograd, torch_native
 from .normalization.images import ImageKind
-from .torch_image_calls import FEWEST_IMAGES, launched
+from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, computed, fetchable
 from .torch_norm_sums import Rewritten, graph_of
 from .torch_norms import bare
@@ -67,7 +67,7 @@ def excited(x: Tensor, gate: Tensor, link: Any) -> Tensor:
 def _fits(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or not torch_autograd.plain(x) or not computed(x) or not x.numel():
         return False
-    return x.shape[0] >= FEWEST_IMAGES
+    return worth_it(x)
 
 
 class _Squeeze(torch.autograd.Function):

@@ -312,10 +312,10 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
 
 
 class _Tracer(Tracer):
-    """Convolutions, and layers of torch whose class is not subclassed, are leaves."""
+    """Convolutions, linear layers, and layers of torch whose class is not subclassed, are leaves."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, nn.Conv2d) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, (nn.Conv2d, nn.Linear)) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:

@@ -7,12 +7,14 @@ channels are dense, of the same type or f32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import torch_native
+from .cost.gpu import tuned_gpu
 from .normalization import images, stretches
 from .normalization.images import ImageKind
 from .normalization.stretches import Cut, Launch
@@ -22,6 +24,7 @@ from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
 
 FEWEST_IMAGES = 8  # that were timed
+WHOLE_IMAGES = 64  # from which on it is no matter into how many blocks an image can be cut
 
 Call = Callable[..., tuple[Launch, ...]]
 CALLS: dict[str, Call] = {  # of a cut and the addresses of operands, those that are written last
@@ -48,6 +51,21 @@ class _Known(NamedTuple):
 
 _known: dict[tuple[Any, ...], _Known] = {}
 _told: set[tuple[Any, ...]] = set()
+
+
+def worth_it(x: Tensor) -> bool:
+    """Whether there are as many images as a GPU is busy with; of few each has to be cut among blocks, or small."""
+    n, channels, h, w = x.shape
+    return FEWEST_IMAGES <= n <= stretches.MOST_BLOCKS and (n >= WHOLE_IMAGES or _is_cut(n, h * w, channels))
+
+
+@lru_cache(maxsize=1024)
+def _is_cut(count: int, pixels: int, channels: int) -> bool:
+    if not pixels or not channels:
+        return False
+    at_once = stretches.RESIDENTS * tuned_gpu().sms
+    cut = stretches.by_image(count, pixels, channels, stretches.vector_of(channels, "bf16"), at_once)
+    return 2 * cut.blocks * cut.parts >= at_once or cut.stretch <= 2 * stretches.DEEP * cut.slots
 
 
 def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = None) -> None:

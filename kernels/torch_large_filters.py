@@ -291,8 +291,10 @@ class FusedLargeFilters(FusedConv2d):
         super().__init__(filter_over(layer.weight.detach(), large), factor, added, activation, given)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[n, c, h, w]; nothing is added to the result."""
+        """[n, c, h, w] or [c, h, w]; nothing is added to the result."""
         assert residual is None
+        if x.dim() == 3:
+            return self.forward(x.unsqueeze(0)).squeeze(0)
         extents, padding, channels = (x.shape[2], x.shape[3]), self.geometry.padding, self.geometry.groups
         if torch.compiler.is_compiling():  # extents may be symbols, which are no key
             large = large_for(self.taps, padding)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from . import torch_autograd
 from .normalization.images import ImageKind
-from .torch_image_calls import FEWEST_IMAGES, launched
+from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, fetchable
 from .torch_operands import ALIGNED
 from .torch_recorded import no_second_derivative
@@ -52,7 +52,7 @@ class FusedResponseNorm(nn.Module):
 
     def _fits(self, x: Tensor) -> bool:
         """Whether the kernels compute a call, and give what torch would."""
-        if x.dim() != 4 or x.shape[0] < FEWEST_IMAGES or not x.is_contiguous(memory_format=torch.channels_last):
+        if x.dim() != 4 or not worth_it(x) or not x.is_contiguous(memory_format=torch.channels_last):
             return False
         if x.dtype not in (torch.float16, torch.bfloat16) or x.data_ptr() & ALIGNED or not x.numel():
             return False

@@ -15,6 +15,7 @@ ACCESS = 16  # bytes
 THREADS = 512
 MOST_LANES = 64  # vectors of a block side by side
 DEEP, SHALLOW = 8, 4  # rows of a thread under way, of one tensor and of several
+MOST_BLOCKS = 65535  # along the rows: what a grid may have
 SPLIT = 0.002  # what one block more of an image costs, as a part of one that has all of it
 RESIDENTS = 1  # blocks of a multiprocessor
 FOLD_THREADS, FOLD_CHANNELS = 1024, 32  # of a launch that folds what blocks left
@@ -75,7 +76,8 @@ def by_image(images: int, pixels: int, channels: int, vector: int, room: int) ->
     """
     parts, lanes = _across(channels // vector)
     slots = THREADS // lanes
-    splits = [n for n in range(1, max(1, pixels // slots) + 1) if pixels % n == 0]
+    most = max(1, min(pixels // slots, MOST_BLOCKS // images))
+    splits = [n for n in range(1, most + 1) if pixels % n == 0]
     best = min(splits, key=lambda n: ceil(images * parts * n / room) / n + SPLIT * n)
     return Cut(images * pixels, channels, lanes, slots, pixels // best, images * best, parts, best)
 

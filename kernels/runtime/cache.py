@@ -133,8 +133,8 @@ class Cache:
                 found = path.stat()
                 if path.suffix == _SUFFIX:
                     kept.append((found.st_mtime, found.st_size, path))
-                elif path.suffix == ".tmp" and now - found.st_mtime > _STALE_S:
-                    path.unlink()
+                elif path.suffix in (".tmp", ".lock") and now - found.st_mtime > _STALE_S:
+                    path.unlink()  # where a claim is still held, its work may be done twice
         total = sum(size for _, size, _ in kept)
         if total <= self.limit:
             return

@@ -129,8 +129,10 @@ class Workers(Generic[Begun]):
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._ended = True
-        for worker in self._all:
-            worker.end()
+            begun = list(self._all)
+        for worker in begun:
+            with contextlib.suppress(Exception):  # the others are ended all the same
+                worker.end()
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Begun]:
@@ -140,9 +142,10 @@ class Workers(Generic[Begun]):
         if worker is None:
             worker = self._begin()  # many at a time, each of which takes its while
             with self._lock:
-                self._all.append(worker)
-                ended = self._ended
-            if ended:
+                late = self._ended
+                if not late:
+                    self._all.append(worker)
+            if late:  # nobody else ends it
                 worker.end()
         try:
             yield worker

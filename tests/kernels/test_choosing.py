@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -50,11 +52,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
-def patient(shared: choosing._Shared, call: Call) -> None:
+def patient(shared: choosing._Shared, call: Call) -> bool:
     """Waits until another takes a call, and then for that."""
     while call in shared._left:
         time.sleep(0.01)
-    shared._by_others[call].wait()
+    return shared._by_others[call].result()
 
 
 def test_what_processes_choose_is_found_here(
@@ -64,7 +66,7 @@ def test_what_processes_choose_is_found_here(
     assert not any(is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in wanted)
     with monkeypatch.context() as idle:
         idle.setattr(choosing._Shared, "take", lambda self, call: False)
-        idle.setattr(choosing._Shared, "wait", patient)
+        idle.setattr(choosing._Shared, "is_chosen", patient)
         assert list(chosen(wanted, gpu)) == wanted
     assert len(begun) == 2
     assert all(process.returncode is not None for process in begun)
@@ -101,21 +103,60 @@ def test_where_processes_do_not_run_this_one_chooses(program: str, gpu: Gpu, mon
     if program == "ends at once":
         monkeypatch.setattr(choosing, "SERVING", "raise SystemExit")
     elif program == "ends when asked":
-        monkeypatch.setattr(choosing, "SERVING", "import sys; print('.', flush=True); sys.stdin.buffer.read(1)")
+        monkeypatch.setattr(choosing, "SERVING", "import sys; print(end='.', flush=True); sys.stdin.buffer.read(1)")
     else:
         monkeypatch.setattr(sys, "executable", program)
     assert list(chosen(calls(5), gpu)) == calls(5)
-    kept = [is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in calls(5)]
-    assert any(kept) is (program != "")  # as nobody can help, who asks chooses
-    assert all(kept) is (program not in ("", "ends when asked"))  # what it had taken nobody has chosen
+    kept = {is_kept(choices.left_to_cudnn, call.problem, call.what, gpu) for call in calls(5)}
+    assert kept == {program != ""}  # where no other can be begun, who asks chooses
 
 
-def test_this_process_chooses_until_others_are_there(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is chosen soon begins no process; each call is chosen before it is given."""
-    monkeypatch.setattr(choosing, "PATIENCE_S", 60)
-    monkeypatch.setattr(choosing, "_Helper", None)
-    for call in chosen(calls(4), gpu):
+@pytest.mark.parametrize("patience", [60, 0.2])
+def test_this_process_chooses_until_others_are_there(
+    patience: float, gpu: Gpu, begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is chosen soon begins no process, whatever is done then; each call is chosen before it is given."""
+    monkeypatch.setattr(choosing, "PATIENCE_S", patience)
+    monkeypatch.setattr(choosing, "_choose", lambda call, gpu: choices.left_to_cudnn(call.problem, call.what, gpu))
+    wanted = calls(4)
+    for call in chosen(wanted, gpu):
         assert is_kept(choices.left_to_cudnn, call.problem, call.what, gpu)
+    for number, _ in enumerate(chosen(calls(5), gpu)):
+        if number == len(calls(5)) - 1:
+            time.sleep(2 * min(patience, 0.2))  # nothing is left
+    assert not begun
+
+
+def test_helpers_are_ended_by_one_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are begun while others are being ended: each is ended by who began it, or by who ends all."""
+    monkeypatch.setattr(choosing, "PATIENCE_S", 0)
+    there, ending, numbers, ended = threading.Event(), threading.Event(), itertools.count(), list[int]()
+
+    class Slow:
+        def __init__(self) -> None:
+            self.number = next(numbers)
+            if self.number == 0:
+                there.set()
+            else:
+                ending.wait()
+
+        def answers(self) -> bool:
+            ending.wait()
+            return False
+
+        def end(self) -> None:
+            ending.set()
+            time.sleep(0.1)
+            ended.append(self.number)
+
+    monkeypatch.setattr(choosing, "_Helper", Slow)
+    coming = chosen(calls(5), gpu)
+    next(coming)
+    there.wait()
+    time.sleep(0.05)  # until that one is known
+    coming.close()  # type: ignore[attr-defined]
+    assert 0 in ended
+    assert len(ended) == len({*ended})
 
 
 def test_processes_end_where_nobody_waits_any_more(

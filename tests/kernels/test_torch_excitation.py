@@ -17,6 +17,7 @@ from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.normalization.images import ImageKind
 from tapestry.kernels.torch import fuse_excitations, fuse_for_inference
 from tapestry.kernels.torch_excitation import excitation_kinds
+from tapestry.kernels.torch_image_calls import worth_it
 
 
 class Excite(nn.Module):
@@ -156,3 +157,17 @@ def test_inference_and_compilers_see_torchs() -> None:
     fuse_excitations(model)
     torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), before(x))
     torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), before(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "ours"),
+    [
+        ((64, 24, 97, 97), True), ((32, 24, 190, 190), True), ((8, 144, 95, 95), True),
+        ((8, 1152, 7, 7), True),  # small enough for a block each
+        ((8, 24, 97, 97), False),  # cut by nothing but 97
+        ((7, 24, 190, 190), False), ((65535, 8, 2, 2), True), ((65536, 8, 2, 2), False), ((8, 0, 4, 4), False),
+    ],
+)  # fmt: skip
+def test_how_many_images(shape: tuple[int, ...], ours: bool) -> None:
+    """Enough for a GPU, each whole or cut among blocks, and no more than a launch may have blocks."""
+    assert worth_it(torch.empty(shape, device="meta")) is ours

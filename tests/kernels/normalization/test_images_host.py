@@ -76,12 +76,13 @@ def test_the_kernels_compute_the_definition(
     np.testing.assert_allclose(blend.astype(np.float64), expected, rtol=unit, atol=4 * unit)
 
 
-@given(st.integers(1, 300), st.integers(1, 40_000), st.integers(1, 200), st.integers(1, 150))
+@given(st.integers(1, 300) | st.integers(1, 65535), st.integers(1, 40_000), st.integers(1, 200), st.integers(1, 150))
 def test_an_image_is_cut_into_equal_parts(count: int, pixels: int, octets: int, sms: int) -> None:
     cut = by_image(count, pixels, 8 * octets, 8, sms)
     assert cut.stretch * cut.splits == pixels
     assert cut.blocks == count * cut.splits
     assert cut.splits == 1 or cut.stretch >= cut.slots  # a pixel a thread
+    assert cut.blocks <= 65535  # of a grid
 
 
 @pytest.mark.parametrize(("count", "extent", "octets", "splits"), [(32, 190, 18, 4), (64, 112, 4, 2), (128, 56, 18, 1)])

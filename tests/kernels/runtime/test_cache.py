@@ -101,11 +101,17 @@ def test_a_process_that_dies_while_writing_leaves_nothing_that_is_read(own_cache
     left.write_bytes(b"half of an entry")
     recent = own_cache / "being-written.tmp"
     recent.write_bytes(b"half of another")
+    claimed, held = (own_cache / f"{digits}.lock" for digits in ("abcde", "abcdf"))
+    claimed.touch()
+    held.touch()
+    os.utime(claimed, (time.time() - 7200,) * 2)
     long_ago = time.time() - 7200
     os.utime(left, (long_ago, long_ago))
     compile_source(SOURCE, name="fill")
     assert not left.exists()
     assert recent.exists()
+    assert not claimed.exists()
+    assert held.exists()
 
 
 def test_a_claim_ends_with_its_process(own_cache: Path) -> None:
