@@ -19,7 +19,7 @@ from torch.nn import functional
 from . import torch_autograd, torch_native
 from .torch_layers import GroupedConv2d
 from .torch_norms import bare
-from .torch_timm import KINDS, StandardizedConv2d, kind_of, standardized
+from .torch_timm import KINDS, Standardized, StandardizedConv2d, kind_of
 
 _torch: Any = torch  # what is not typed by torch
 
@@ -89,24 +89,18 @@ class BiasedConv2d(nn.Conv2d):
         """[n, c, h, w] or [c, h, w]."""
         bias = self._parameters.get("bias")
         if not _linkable(input, self._parameters.get("weight"), bias) or input.dim() != 4:
-            by_torch: Tensor = self._conv_forward(input, self._taps(), self.bias)
+            by_torch: Tensor = self._conv_forward(input, self.taps(), self.bias)
             return by_torch
         assert bias is not None
-        return linked(self._conv_forward(input, self._taps(), bias.detach()), bias, False)
+        return linked(self._conv_forward(input, self.taps(), bias.detach()), bias, False)
 
-    def _taps(self) -> Tensor:
+    def taps(self) -> Tensor:
+        """The filter [k, c / groups, r, s] that the layer multiplies with."""
         return self.weight
 
 
-class BiasedStandardizedConv2d(BiasedConv2d):
-    """The same of timm's ScaledStdConv2d, whose filter is standardized in every call."""
-
-    gain: Tensor
-    scale: float
-    eps: float
-
-    def _taps(self) -> Tensor:
-        return standardized(self.weight, self.gain, self.scale, self.eps)
+class BiasedStandardizedConv2d(Standardized, BiasedConv2d):
+    """The same of timm's ScaledStdConv2d."""
 
 
 _KINDS: dict[type[GroupedConv2d], type[BiasedConv2d]] = {

@@ -33,7 +33,7 @@ class _Known:
         self.device: int = x.get_device()
         self.kind = ImageKind.of(channels, DTYPES[x.dtype], "f32")
         self.cut = images.over_all(x.numel() // channels, self.kind, channels, properties(self.device).sms)
-        self.workspace = 0 if self.cut.blocks == 1 else channels * self.cut.blocks
+        self.workspace = images.room_of_totals(self.cut)
         self.launches: moving.Launches | None = None
         self.told = False
 
@@ -99,7 +99,7 @@ def sums_of(x: Tensor, last: bool) -> Tensor:
 def forget() -> None:
     """Every call is planned anew."""
     _known.clear()
-    torch_native.forget_sums()
+    torch_native.forget("sums")
 
 
 def sum_kinds(layers: Iterable[nn.Module], dtype: torch.dtype) -> list[ImageKind]:

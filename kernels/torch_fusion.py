@@ -1,8 +1,8 @@
 """Convolution, batch norm, residual and activation of a model in evaluation as one launch.
 
 A chain of a graph (`torch_chains`) that begins with a convolution of ours becomes `tapestry::grouped_conv2d_fused`.
-`fuse_for_inference` does that to a model, and folds batch norms into the
-other convolutions; `fuse_compiled` to whatever torch.compile compiles without gradients.
+`fuse_for_inference` does that to a model, and folds batch norms into the other convolutions; `fuse_compiled` to
+whatever torch.compile compiles without gradients.
 """
 
 from __future__ import annotations

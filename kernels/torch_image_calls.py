@@ -78,7 +78,7 @@ def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = 
         if len(_known) >= REMEMBERED:
             _known.clear()
             _told.clear()
-            torch_native.forget_images()
+            torch_native.forget("images")
         found = _known[key] = _prepare(what, x, numbers or x.dtype, addresses)
     if found.room:
         room = torch.empty(found.room, dtype=torch.float32, device=x.device)

@@ -149,7 +149,7 @@ def _plan(
         torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
-            torch_native.forget_layer_norms()
+            torch_native.forget("layer_norms")
         _plans[key] = _made(x, result, first, parameters, epsilon)
     return _plans[key]
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "TAPESTRY_NATIVE"
 NormCall = Literal["norm", "norm_gradient", "layer_norm", "layer_norm_gradient"]
+Kind = Literal["convolutions", "norms", "layer_norms", "firsts", "sums", "images"]  # of calls that are known
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
 # convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
@@ -144,40 +145,10 @@ def take_over() -> None:
             _extension.take_over()
 
 
-def forget() -> None:
-    """Of no call anything is known any more."""
+def forget(what: Kind = "convolutions") -> None:
+    """Of no call of a kind anything is known any more."""
     if _extension is not None:
-        _extension.forget()
-
-
-def forget_norms() -> None:
-    """Likewise of batch norms."""
-    if _extension is not None:
-        _extension.forget_norms()
-
-
-def forget_layer_norms() -> None:
-    """Likewise of layer norms."""
-    if _extension is not None:
-        _extension.forget_layer_norms()
-
-
-def forget_firsts() -> None:
-    """Likewise of first layers."""
-    if _extension is not None:
-        _extension.forget_firsts()
-
-
-def forget_sums() -> None:
-    """Likewise of gradients of biases."""
-    if _extension is not None:
-        _extension.forget_sums()
-
-
-def forget_images() -> None:
-    """Likewise of what squeeze-and-excitations call."""
-    if _extension is not None:
-        _extension.forget_images()
+        getattr(_extension, f"forget_{what}")()
 
 
 def tried(x: Tensor, w: Tensor | None, bias: Tensor | None, moved: int | None, groups: int) -> Tensor | None:

@@ -127,7 +127,7 @@ def plan_of(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
         torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
-            torch_native.forget_norms()
+            torch_native.forget("norms")
         plan = _plans[key] = _Plan(x, norm, residual is not None, momentum)
     return plan
 

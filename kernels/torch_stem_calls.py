@@ -242,7 +242,7 @@ def forget() -> None:
     """Every call is planned anew."""
     _plans.clear()
     _gradients.clear()
-    torch_native.forget_firsts()
+    torch_native.forget("firsts")
 
 
 torch_calls.forget_with(forget)

@@ -63,15 +63,20 @@ class SameConv2d(Rearranging):
         return functional.conv2d(padded, weight, bias, self.stride, 0, self.dilation, self.groups)
 
 
-class StandardizedConv2d(Rearranging):
-    """timm's ScaledStdConv2d: filters are standardized in every call, in the type of the parameters."""
+class Standardized(nn.Conv2d):
+    """Mixed into layers whose filters are standardized in every call, in the type of the parameters."""
 
     gain: Tensor
     scale: float
     eps: float
 
     def taps(self) -> Tensor:
+        """The filter [k, c / groups, r, s] that the layer multiplies with."""
         return standardized(self.weight, self.gain, self.scale, self.eps)
+
+
+class StandardizedConv2d(Standardized, Rearranging):
+    """timm's ScaledStdConv2d."""
 
 
 class SameStandardizedConv2d(StandardizedConv2d, SameConv2d):

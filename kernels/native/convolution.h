@@ -161,8 +161,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     if (to_x && to_w && !at::GradMode::is_enabled()) made = prepared(x, dy, taps, w.scalar_type(), moved, groups);
     if (!made.x.defined() && (to_x || to_w)) made = from_python(x, dy, w, taps, moved, groups, to_x, to_w);
     Tensor db;
-    if (biased && ctx->needs_input_grad(2))
-      db = bias_gradient(dy);
+    if (biased && ctx->needs_input_grad(2)) db = bias_gradient(dy);
     return {made.x, made.w, db, Tensor(), Tensor(), Tensor()};
   }
 

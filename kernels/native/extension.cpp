@@ -79,7 +79,7 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("add_norm_gradient", tapestry::add_norm_gradient);
   module.def("add_layer_norm", tapestry::add_layer_norm);
   module.def("add_layer_norm_gradient", tapestry::add_layer_norm_gradient);
-  module.def("forget", [] {
+  module.def("forget_convolutions", [] {
     tapestry::plans.clear();
     tapestry::fused_plans.clear();
   });

@@ -71,8 +71,7 @@ class First : public torch::autograd::Function<First> {
                                                      PyBool_FromLong(wide)}).ptr());
       }
     }
-    if (ctx->saved_data.count("biased") && ctx->needs_input_grad(2))
-      db = bias_gradient(dy);
+    if (ctx->saved_data.count("biased") && ctx->needs_input_grad(2)) db = bias_gradient(dy);
     return {Tensor(), dw, db, Tensor(), Tensor(), Tensor()};
   }
 

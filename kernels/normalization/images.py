@@ -88,12 +88,14 @@ def over_all(rows: int, kind: ImageKind, channels: int, sms: int) -> Cut:
     return stretches.balanced(rows, channels, kind.vector, RESIDENTS * sms, least=DEEP)
 
 
-def totals(cut: Cut, x: int, room: int, out: int) -> tuple[Launch, ...]:
-    """The sums over all rows, f32 [channels], of a kind whose numbers are f32.
+def room_of_totals(cut: Cut) -> int:
+    """f32 that sums over all rows are to be given: none where one block has them all."""
+    return cut.channels * cut.blocks if cut.blocks > 1 else 0
 
-    `room` are `channels * blocks` f32; nothing is left there where one block has all rows.
-    """
-    if cut.blocks == 1:
+
+def totals(cut: Cut, x: int, room: int, out: int) -> tuple[Launch, ...]:
+    """The sums over all rows, f32 [channels], of a kind whose numbers are f32; `room` are `room_of_totals` f32."""
+    if not room_of_totals(cut):
         return (Launch("image_sums", cut.grid, THREADS, (x, 1.0, out, 0, cut.argument)),)
     fold = Launch("image_sums_fold", (ceil(cut.channels / FOLD_CHANNELS),), FOLD_THREADS, (room, out, cut.argument))
     return Launch("image_sums", cut.grid, THREADS, (x, 1.0, room, 0, cut.argument)), fold

@@ -46,5 +46,5 @@ def driver(extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
         monkeypatch.setitem(identities, kind, identities[kind])
     torch_native.serve(extension, "cpu", found.functions)
     yield found
-    extension.forget()
+    extension.forget_convolutions()
     extension.serve("cpu", found.functions, *BY_TORCH)  # operators of graphs are computed there from some test on

@@ -99,7 +99,7 @@ def test_sums_over_all_rows(kind: ImageKind, rows: int, vectors: int, sms: int, 
     channels = vectors * kind.vector
     cut = images.over_all(rows, kind, channels, sms)
     x = np.random.default_rng(seed).standard_normal((rows, channels)).astype(DTYPES[kind.dtype])
-    room, found = np.full(max(1, channels * cut.blocks), np.nan, "f"), np.full(channels, np.nan, "f")
+    room, found = np.full(max(1, images.room_of_totals(cut)), np.nan, "f"), np.full(channels, np.nan, "f")
     for number, launch in enumerate(images.totals(cut, x.ctypes.data, room.ctypes.data, found.ctypes.data)):
         run(kind, launch, seed + number)
     unit = UNITS["f32"]
