@@ -222,15 +222,16 @@ def test_layers_of_one_group_are_timed_where_they_are_taken(bench: Bench, replac
 def test_calls_are_planned_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[str] = []
     monkeypatch.setattr(torch_calls, "_plans", {("a key",): "a plan"})
-    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda: forgotten.append("native"))
+    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda what="convolutions": forgotten.append(what))
     monkeypatch.setattr(arrays, "_prepared", {"a call": "launches"})
     tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16())
-    assert (torch_calls._plans, arrays._prepared, forgotten) == ({}, {}, ["native"])
+    assert (torch_calls._plans, arrays._prepared) == ({}, {})
+    assert forgotten == ["convolutions", "firsts"]
 
 
 def test_what_was_kept_before_an_error_holds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[str] = []
-    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda: forgotten.append("native"))
+    monkeypatch.setattr(torch_calls.torch_native, "forget", lambda what="convolutions": forgotten.append(what))
 
     def out_of_memory(layer: str, what: Pass, number: int) -> float:
         if (layer, what) == ("8", "weight_gradient"):
@@ -240,7 +241,7 @@ def test_what_was_kept_before_an_error_holds(bench: Bench, monkeypatch: pytest.M
     bench.time = out_of_memory
     with pytest.raises(torch.OutOfMemoryError):
         tk.tune(Net().bfloat16(), torch.randn(4, 3, 28, 28).bfloat16())
-    assert forgotten == ["native"]
+    assert forgotten == ["convolutions", "firsts"]
     assert [torch_calls.left_on(SQUARE, what, GPU) for what in PASSES] == [True, True, False]
 
 
