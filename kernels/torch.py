@@ -1,9 +1,10 @@
-"""The grouped convolution in torch: `conv2d`, differentiable, a swap of a model's layers, and fusion for inference.
+"""The grouped convolution in torch: `conv2d`, differentiable, a swap of a model's layers, and fusion.
 
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
-torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms`, `fuse_excitations` and `fuse_biases`
-are for training. `tune` times a model's convolutions where it runs, and keeps what was fastest.
+torch's current stream; on CPUs torch's own convolution, any float. `fuse_for_training` has the kernels do all they can
+of a training step: it swaps convolutions, and calls `fuse_norms`, `fuse_excitations` and `fuse_biases`. `tune` times a
+model's convolutions where it runs, and keeps what was fastest.
 """
 
 from .torch_biases import fuse_biases
@@ -13,9 +14,11 @@ from .torch_fusion import fuse_compiled, fuse_for_inference
 from .torch_layers import GroupedConv2d, conv2d
 from .torch_norms import FusedNorms, NormAct2d, fuse_norms
 from .torch_replacement import Replaced, replace_convolutions
+from .torch_training import FusedForTraining, fuse_for_training
 from .torch_tuning import Tuned, TunedPass, tune
 
 __all__ = [
+    "FusedForTraining",
     "FusedNorms",
     "GroupedConv2d",
     "NormAct2d",
@@ -28,6 +31,7 @@ __all__ = [
     "fuse_compiled",
     "fuse_excitations",
     "fuse_for_inference",
+    "fuse_for_training",
     "fuse_norms",
     "replace_convolutions",
     "tune",
