@@ -1,8 +1,9 @@
 """What is chosen for a pass of a convolution, kept beside the compiled kernels: later processes read it there.
 
-The choices are those of `cost/` and `wide.py`. They depend on problem, pass and GPU, and on nothing else but the
-modules and the data that make them; wide groups have thousands of cuts, of which to choose takes 0.1 s and more. Where
-cuts were timed on the GPU that asks (`tuned.py`) the fastest of those stands instead.
+The choices are those of `cost/` and `wide.py`. They depend on problem, pass and GPU (for an H100 what an H200 took
+says, `cost.gpu.measured_as`), and on nothing else but the modules and the data that make them; wide groups have
+thousands of cuts, of which to choose takes 0.1 s and more. Where cuts were timed on the GPU that asks (`tuned.py`) the
+fastest of those stands instead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cost.gpu import measured_as
 from ..runtime.kept import digest_of, kept
 from . import tuned, wide
 from .configuration import ForwardConfiguration
@@ -48,7 +50,7 @@ def _cut(problem: ConvolutionProblem, what: Pass, gpu: Gpu, whole: bool) -> Any:
     """`cost.model.choose`."""
     from ..cost.model import choose
 
-    return choose(problem, what, gpu, whole)
+    return choose(problem, what, measured_as(gpu), whole)
 
 
 def gradient_cut(problem: ConvolutionProblem, gpu: Gpu, whole: bool = True) -> GradientConfiguration:
@@ -64,7 +66,8 @@ def gradient_cut(problem: ConvolutionProblem, gpu: Gpu, whole: bool = True) -> G
 def _gradient_cut(problem: ConvolutionProblem, gpu: Gpu, whole: bool) -> GradientConfiguration:
     from ..cost import depthwise
 
-    return wide.gradient_cut(problem, gpu) or depthwise.choose(problem, gpu, whole)
+    known = measured_as(gpu)
+    return wide.gradient_cut(problem, known) or depthwise.choose(problem, known, whole)
 
 
 def sweeps(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Cuts:
@@ -84,7 +87,7 @@ def _dealt(problem: ConvolutionProblem, what: wide.Walked, way: wide.Way | None)
 
 @kept(version, WideConfiguration)
 def _way(problem: ConvolutionProblem, what: wide.Walked, gpu: Gpu, fused: bool) -> wide.Way | None:
-    return wide.way(problem, what, gpu, fused)
+    return wide.way(problem, what, measured_as(gpu), fused)
 
 
 @kept(version)
@@ -92,7 +95,7 @@ def left_to_cudnn(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     """`cost.cudnn.is_faster`."""
     from ..cost.cudnn import is_faster
 
-    return is_faster(problem, what, gpu)
+    return is_faster(problem, what, measured_as(gpu))
 
 
 @kept(version)
@@ -100,4 +103,4 @@ def left_with_steps(problem: ConvolutionProblem, gpu: Gpu) -> bool:
     """The same of a forward pass behind which torch would take steps that are part of our launch."""
     from ..cost.cudnn import is_faster
 
-    return is_faster(problem, "forward", gpu, followed=True)
+    return is_faster(problem, "forward", measured_as(gpu), followed=True)

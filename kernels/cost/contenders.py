@@ -26,7 +26,7 @@ from ..convolution.problem import ConvolutionProblem
 from ..convolution.recipes import walk
 from ..convolution.wide_sweep import ways
 from . import depthwise, model
-from .gpu import Gpu
+from .gpu import Gpu, measured_as
 from .model import Pass
 
 
@@ -82,6 +82,7 @@ def _walked(walk: Walk, what: Pass, gpu: Gpu) -> Iterator[Any]:
 
 def _ranked(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> list[Any]:
     """Cuts of the kernels of whole octets, by the time that the model predicts."""
+    gpu = measured_as(gpu)
     options = model.candidates(problem, what, gpu)
     seconds = model.predict_s(problem, what, options, gpu) if options else ()
     return [option for _, option in sorted(zip(seconds, options, strict=True), key=itemgetter(0))]

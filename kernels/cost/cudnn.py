@@ -4,7 +4,8 @@
 
 The trees are fitted to times measured through torch (`benchmarks/cudnn_times.py`) by `python -m
 tapestry.kernels.cost.cudnn_train` and hold for the GPU those were measured on. A layer that is itself among the
-measured ones has its own time. On other GPUs, and for dilated convolutions, nothing is known.
+measured ones has its own time. On other GPUs, and for dilated convolutions, nothing is known: who asks for an H100 asks
+for the H200 that was measured (`gpu.measured_as`).
 """
 
 from __future__ import annotations

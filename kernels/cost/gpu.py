@@ -16,6 +16,11 @@ from ..runtime.device import DeviceProperties
 
 T = TypeVar("T")
 WARPGROUP_PRODUCTS = (9, 0)  # the compute capability that has them
+# What is the same of GPUs whose multiprocessors are.
+MULTIPROCESSORS = (
+    "sms", "clustered_sms", "clusters", "shared_per_block", "shared_per_sm", "registers_per_sm", "threads_per_sm",
+    "warpgroup_products",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Gpu:
     `clustered_sms`: multiprocessors that large clusters of blocks can have, of which each lies in one part of the GPU.
     `clusters`: how many of 2 blocks run at once where a multiprocessor has one block, how many of 3, and so on.
     `clock_hz` is what the device reports, `sustained_clock_hz` what remains while its tensor cores work. `tuned`: the
-    kernels were tuned and the model was trained on this GPU; for others it predicts by counting alone.
+    kernels were tuned and the model was trained on this GPU; of others it predicts by counting alone (but see
+    `measured_as`).
     `warpgroup_products`: its tensor cores multiply for four warps at once, with an operand in shared memory (`wgmma`).
     """
 
@@ -75,6 +81,20 @@ def _known() -> dict[str, Gpu]:
 def tuned_gpu() -> Gpu:
     """The GPU that the kernels were tuned on. Choices that have to be alike on every GPU are made for this one."""
     return next(gpu for gpu in _known().values() if gpu.tuned)
+
+
+@cache
+def measured_as(gpu: Gpu) -> Gpu:
+    """The GPU whose measured times say what is fastest on this one.
+
+    That is the tuned one where multiprocessors, and how many there are, are the same, as an H100's and an H200's are:
+    slower memory stretches what is compared alike, or not at all. Else itself, of which the model counts.
+
+    >>> [measured_as(gpu).name for name in ("H100", "A100") if (gpu := known_gpu(name))]
+    ['NVIDIA H200', 'NVIDIA A100']
+    """
+    model = tuned_gpu()
+    return model if all(getattr(gpu, name) == getattr(model, name) for name in MULTIPROCESSORS) else gpu
 
 
 def fitted(kind: type[T], name: str) -> T:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ...convolution import Convolution, convolution
 from ...kernels.convolution.problem import DTYPES, BadConvolution, ConvolutionProblem
 from ...kernels.cost.cudnn import ours_s
-from ...kernels.cost.gpu import known_gpu
+from ...kernels.cost.gpu import known_gpu, measured_as
 from ...program import Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -25,12 +25,13 @@ def seconds(
 
     The model's bandwidth is the one it was measured with: a device described as faster or slower is faster or slower.
     """
-    gpu, found = known_gpu(device.name), convolution(op, program)
-    if gpu is None or found is None or not found.channels_last or found.per != found.width:
+    known, found = known_gpu(device.name), convolution(op, program)
+    if known is None or found is None or not found.channels_last or found.per != found.width:
         return None
     problem = _problem(found, op, program, points, reads, written)
     if problem is None:
         return None
+    gpu = measured_as(known)
     return ours_s(problem, "forward", gpu) * gpu.copy_bytes_per_s / (device.compute_tier.read_gb_per_s * 1e9)
 
 

@@ -16,7 +16,7 @@ from tapestry.kernels.convolution import choices, wide
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes, walk
 from tapestry.kernels.cost import cudnn, depthwise, model
-from tapestry.kernels.cost.gpu import known_gpu, tuned_gpu
+from tapestry.kernels.cost.gpu import Gpu, known_gpu, tuned_gpu
 from tapestry.kernels.runtime import kept
 
 from ..processes import another_process
@@ -35,8 +35,7 @@ LAYERS = {
 }
 
 
-def _chosen(problem: ConvolutionProblem) -> dict[str, Any]:
-    gpu = tuned_gpu()
+def _chosen(problem: ConvolutionProblem, gpu: Gpu) -> dict[str, Any]:
     found: dict[str, Any] = {"gradient": choices.gradient_cut(problem, gpu)}
     for what in ("forward", "input_gradient"):
         for fused in (False, True):
@@ -65,14 +64,24 @@ def test_what_is_read_is_what_would_be_chosen(
     problem: ConvolutionProblem, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = _anew(problem)
-    assert _chosen(problem) == expected
+    assert _chosen(problem, tuned_gpu()) == expected
     another_process()
     for where, name in ((model, "choose"), (depthwise, "choose"), (wide, "way"), (wide, "gradient_cut")):
         monkeypatch.setattr(where, name, _refuse)
     monkeypatch.setattr(cudnn, "is_faster", _refuse)
-    found = _chosen(problem)
+    found = _chosen(problem, tuned_gpu())
     assert found == expected
     assert repr(found) == repr(expected)  # of the same types: a column's number prints otherwise than an integer
+
+
+@pytest.mark.parametrize("problem", LAYERS.values(), ids=LAYERS)
+def test_an_h100_is_chosen_for_as_an_h200(problem: ConvolutionProblem, folder: Path) -> None:
+    """Its multiprocessors are the same. Counting, as for others, would choose otherwise: that of one is shown."""
+    h100 = known_gpu("H100")
+    assert h100 is not None
+    assert _chosen(problem, h100) == _chosen(problem, tuned_gpu())
+    if problem is LAYERS["depthwise 7 x 7"]:
+        assert model.choose(problem, "forward", h100) != model.choose(problem, "forward", tuned_gpu())
 
 
 def test_a_second_process_asks_for_the_same_kernels_without_the_cost_model(folder: Path) -> None:

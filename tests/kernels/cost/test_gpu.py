@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tapestry.kernels.cost.gpu import Gpu, described_gpu, fitted, known_gpu, tuned_gpu
+from tapestry.kernels.cost.gpu import Gpu, described_gpu, fitted, known_gpu, measured_as, tuned_gpu
 from tapestry.kernels.runtime.device import DeviceProperties
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +69,23 @@ def test_no_other_file_holds_one(what: str) -> None:
 def test_one_gpu_is_the_one_the_kernels_were_tuned_on() -> None:
     assert [token for token, entry in document()["gpus"].items() if entry["tuned"]] == ["H200"]
     assert tuned_gpu() is known_gpu("NVIDIA H200")
+
+
+def hopper(name: str, sms: int, l2_bytes: int) -> Gpu:
+    """A GPU of the tuned one's architecture, as it would say what it is."""
+    model = tuned_gpu()
+    same = (model.shared_per_block, model.shared_per_sm, model.registers_per_sm, model.threads_per_sm)
+    return described_gpu(DeviceProperties(name, (9, 0), sms, l2_bytes, *same, 1 << 36))
+
+
+def test_times_of_the_same_multiprocessors_count() -> None:
+    sms, l2_bytes = tuned_gpu().sms, tuned_gpu().l2_bytes
+    for gpu in (hopper("NVIDIA H100 80GB HBM3", sms, l2_bytes * 5 // 6), hopper("NVIDIA H800", sms, l2_bytes)):
+        assert not gpu.tuned
+        assert measured_as(gpu) is tuned_gpu()
+    for gpu in (hopper("NVIDIA H100 PCIe", sms - 18, l2_bytes), known_gpu("A100")):
+        assert gpu is not None
+        assert measured_as(gpu) is gpu
 
 
 def test_the_constants_of_a_fit_are_those_asked_for() -> None:
