@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import (
@@ -93,6 +94,16 @@ def steps(model: nn.Module) -> list[Tensor]:
     return [value.clone() for value in found]
 
 
+def gradients(call: Callable[[Tensor], Tensor], model: nn.Module) -> list[Tensor]:
+    """A result, and the gradients of a sum of it."""
+    x = images().requires_grad_()
+    y = call(x)
+    y.square().sum().backward()
+    found = [y, x.grad, *(value.grad for value in model.parameters())]
+    model.zero_grad()
+    return [value for value in found if value is not None]
+
+
 def alike(found: list[Tensor], expected: list[Tensor]) -> None:
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
@@ -118,6 +129,29 @@ def test_a_model_computes_what_it_did() -> None:
     alike(steps(copy.deepcopy(model)), expected)
     alike(steps(pickle.loads(pickle.dumps(model))), expected)
     alike(steps(model), expected)
+
+
+def test_graphs_of_torch_compile_have_no_breaks() -> None:
+    model = net()
+    fuse_for_training(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for one, other in zip(gradients(compiled, model), gradients(before := net(), before), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_blocks_may_be_computed_again(reentrant: bool) -> None:
+    model, before = net(), net()
+    fuse_for_training(model)
+
+    def again(x: Tensor) -> Any:
+        y = model.act(model.norm(model.stem(x)))
+        for block in model.blocks:
+            y = checkpoint(block, y, use_reentrant=reentrant)
+        return model.head(model.rows(y.mean((2, 3))))
+
+    for one, other in zip(gradients(again, model), gradients(before, before), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_second_call_finds_nothing() -> None:

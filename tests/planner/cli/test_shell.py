@@ -21,8 +21,7 @@ SET = ("--set", "n=16", "d=8", "hidden=8", "k=4", "--machine", "cpu-4", "--mesh"
 
 def piped(command: str) -> subprocess.CompletedProcess[str]:
     """A line of a shell, with `tapestry` as the command."""
-    program = f'{sys.executable} -c "import sys; from tapestry.planner.cli import main; main()"'
-    line = f'set -o pipefail; tapestry() {{ {program} "$@"; }}; {command}'
+    line = f'set -o pipefail; tapestry() {{ {sys.executable} -m tapestry "$@"; }}; {command}'
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
 
 
