@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from . import torch_kept
+
 _OPERATORS = (
     operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
     operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
@@ -53,7 +55,20 @@ for _name, _made in in_place.items():
 
 
 class Tracer(fx.Tracer):
-    """One whose graphs have what is written in place."""
+    """One whose graphs have what is written in place, and which leaves models as they were.
+
+    `kept` is what the one that was traced last would have been left with: no graph says that.
+    """
+
+    kept = torch_kept.NOTHING
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+        """The graph of a module or of a function."""
+        state = torch_kept.State(root) if isinstance(root, nn.Module) else None
+        try:
+            return super().trace(root, concrete_args)
+        finally:
+            self.kept = torch_kept.NOTHING if state is None else state.put_back()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The value of a node."""

@@ -70,13 +70,18 @@ def _may_hold_one(block: nn.Module) -> bool:
 
 
 def graph_of(block: nn.Module) -> fx.Graph | None:
-    """What a block computes, in training and in evaluation alike; None where that differs or cannot be told."""
-    graphs = []
+    """What a block computes, in training and in evaluation alike; None where that differs or cannot be told.
+
+    Nor is it told of one that keeps something of a call: who computes what the graph says keeps nothing.
+    """
+    graphs, reader = [], tracer()
     for training in (True, False):
         try:
             with in_mode(block, training):
-                graphs.append(tracer().trace(block))
+                graphs.append(reader.trace(block))
         except Exception:
+            return None
+        if reader.kept.anything:
             return None
     first, second = graphs
     return first if first.python_code("self").src == second.python_code("self").src else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -267,7 +267,7 @@ class _Tracer(Tracer):
         return known or super().is_leaf_module(m, module_qualified_name)
 
 
-def tracer() -> fx.Tracer:
+def tracer() -> Tracer:
     """Of models and of parts of them."""
     return _Tracer()
 
@@ -276,11 +276,11 @@ def _followers(model: nn.Module) -> tuple[dict[nn.Module, nn.Module], str]:
     """The activation behind each norm, in training and in evaluation alike; and why nothing is known, if so."""
     if not any(type(part) is nn.BatchNorm2d for part in model.modules()):
         return {}, ""
-    found = []
+    found, reader = [], tracer()
     for training in (True, False):
         try:
             with in_mode(model, training):
-                found.append(_pairs(model, tracer().trace(model)))
+                found.append(_pairs(model, reader.trace(model), reader.kept.nodes))
         except Exception as error:
             return {}, f"torch.fx cannot trace the model, {type(error).__name__}: {str(error).splitlines()[0]:.200}"
     return {norm: act for norm, act in found[0].items() if found[1].get(norm) is act}, ""
@@ -298,15 +298,18 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
             part.training = was
 
 
-def _pairs(model: nn.Module, graph: fx.Graph) -> dict[nn.Module, nn.Module]:
-    """Norms and activations that always come together: all values of a norm go to one, and it gets no others."""
+def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict[nn.Module, nn.Module]:
+    """Norms and activations that always come together: all values of a norm go to one, and it gets no others.
+
+    None of these is among those that are `kept`.
+    """
     called: dict[nn.Module, list[fx.Node]] = {}
     for node in graph.find_nodes(op="call_module"):
         called.setdefault(model.get_submodule(str(node.target)), []).append(node)
     found: dict[nn.Module, nn.Module] = {}
     fed: dict[nn.Module, set[fx.Node]] = {}  # the calls of an activation that get what a norm gives
     for norm, calls in called.items():
-        readers = [_reader(model, node) for node in calls] if type(norm) is nn.BatchNorm2d else []
+        readers = [_reader(model, node, kept) for node in calls] if type(norm) is nn.BatchNorm2d else []
         acts = {None if node is None else model.get_submodule(str(node.target)) for node in readers}
         act = acts.pop() if len(acts) == 1 else None
         if act is not None and activation_name(act) and bare(act):
@@ -315,9 +318,9 @@ def _pairs(model: nn.Module, graph: fx.Graph) -> dict[nn.Module, nn.Module]:
     return {norm: act for norm, act in found.items() if fed[act] == set(called[act])}
 
 
-def _reader(model: nn.Module, node: fx.Node) -> fx.Node | None:
+def _reader(model: nn.Module, node: fx.Node, kept: Collection[fx.Node]) -> fx.Node | None:
     """The module's call that alone gets a value, past what passes it on."""
-    while len(node.users) == 1:
+    while len(node.users) == 1 and node not in kept:
         (node,) = node.users
         if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
             return None

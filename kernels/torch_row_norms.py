@@ -6,7 +6,7 @@ layers and convolutions is, it comes rounded already: the same values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from torch import fx, nn
 
@@ -75,37 +75,46 @@ def _read_lowered(model: nn.Module) -> set[nn.Module]:
         with in_mode(model, training):
             graphs = list(_traces(model))
         readers: dict[nn.Module, bool] = {}
-        for root, graph in graphs:
+        for root, graph, kept in graphs:
             for node in graph.find_nodes(op="call_module"):
                 norm = root.get_submodule(str(node.target))
                 if _is_norm(norm):
-                    readers[norm] = readers.get(norm, True) and _lowered_by_all(root, node)
+                    readers[norm] = readers.get(norm, True) and _lowered_by_all(root, node, kept)
         these = {norm for norm, lowered in readers.items() if lowered}
         found = these if found is None else found & these
     return found or set()
 
 
-def _traces(model: nn.Module) -> Iterator[tuple[nn.Module, fx.Graph]]:
-    """Graphs that have all calls of the norms of a model, as far as torch.fx can tell."""
+_Traced = tuple[nn.Module, fx.Graph, Collection[fx.Node]]
+
+
+def _traces(model: nn.Module) -> Iterator[_Traced]:
+    """Graphs that have all calls of the norms of a model, as far as torch.fx can tell, and values that are kept."""
     try:
-        yield model, tracer().trace(model)
+        yield _traced(model)
     except Exception:
         for block in model.modules():
             if block is not model and any(_is_norm(part) for part in block.children()):
                 try:
-                    yield block, tracer().trace(block)
+                    yield _traced(block)
                 except Exception:
                     continue
 
 
-def _lowered_by_all(root: nn.Module, node: fx.Node) -> bool:
+def _traced(part: nn.Module) -> _Traced:
+    reader = tracer()
+    return part, reader.trace(part), reader.kept.nodes
+
+
+def _lowered_by_all(root: nn.Module, node: fx.Node, kept: Collection[fx.Node]) -> bool:
     """Whether autocast casts a value for everybody who reads it."""
-    return bool(node.users) and all(_lowered_by(root, reader) for reader in node.users)
+    known = bool(node.users) and node not in kept
+    return known and all(_lowered_by(root, reader, kept) for reader in node.users)
 
 
-def _lowered_by(root: nn.Module, reader: fx.Node) -> bool:
+def _lowered_by(root: nn.Module, reader: fx.Node, kept: Collection[fx.Node]) -> bool:
     if reader.op == "call_module":
         module = root.get_submodule(str(reader.target))
-        return isinstance(module, LOWERED) or (isinstance(module, PASSED_ON) and _lowered_by_all(root, reader))
+        return isinstance(module, LOWERED) or (isinstance(module, PASSED_ON) and _lowered_by_all(root, reader, kept))
     moves = reader.op == "call_method" and reader.target in MOVED
-    return moves and _lowered_by_all(root, reader)
+    return moves and _lowered_by_all(root, reader, kept)

@@ -1,0 +1,142 @@
+"""Models that keep something of their calls: fused, they keep the same, and nothing of having been traced."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from tapestry.kernels.torch import fuse_for_inference, fuse_for_training
+from tapestry.kernels.torch_in_place import Tracer
+from tapestry.kernels.torch_kept import NOTHING, State
+
+KEEPING: dict[str, Callable[[Any, Tensor], object]] = {
+    "nothing": lambda self, y: None,
+    "a value": lambda self, y: setattr(self, "seen", y),
+    "a shape": lambda self, y: setattr(self, "seen", y.shape[2:]),
+    "a number of calls": lambda self, y: setattr(self, "calls", self.calls + 1),
+    "a list": lambda self, y: self.list.append(y),
+    "a queue": lambda self, y: self.queue.append(y),
+    "a cache": lambda self, y: self.cache.setdefault(str(y.device), y),
+    "a set": lambda self, y: self.set.add(y),
+    "a buffer": lambda self, y: self.count.add_(1),
+    "another buffer": lambda self, y: setattr(self, "count", self.count + 1),
+    "a value of a part": lambda self, y: setattr(self.act, "seen", y),
+    "the same": lambda self, y: setattr(self, "scale", 1.0 / 3.0),
+}
+
+
+class Block(nn.Module):
+    """A norm whose result is kept, a sum that is, and an excitation of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.calls, self.scale, self.seen = what, 0, 1.0 / 3.0, None
+        self.list, self.queue, self.set = list[Tensor](), deque[Tensor](maxlen=2), set[Tensor]()
+        self.cache: OrderedDict[str, Tensor] = OrderedDict()
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.conv, self.norm, self.act = nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.BatchNorm2d(8), nn.ReLU()
+        self.other, self.act2, self.gate = nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        KEEPING[self.what](self, y)
+        y = self.act2(self.other(self.act(y)) + x)
+        out: Tensor = y * torch.sigmoid(self.gate(y.mean((2, 3), keepdim=True)))
+        return out
+
+
+def model(what: str) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(Block(what), nn.Conv2d(8, 8, 1)).double()
+
+
+def images() -> Tensor:
+    return torch.randn(2, 8, 5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def kept(block: nn.Module) -> list[Tensor]:
+    """All that was kept, as tensors."""
+    found: Any = block
+    unordered = sorted(found.set, key=lambda each: float(each.detach().sum()))
+    several = [*found.list, *found.queue, *found.cache.values(), *unordered, found.seen, found.calls, found.count]
+    return [torch.as_tensor(each) for each in (*several, getattr(found.act, "seen", None)) if each is not None]
+
+
+def proxies(block: nn.Module) -> list[str]:
+    return [name for name, value in vars(block).items() if "Proxy" in repr(value)]
+
+
+@pytest.mark.parametrize("what", KEEPING)
+def test_fused_models_keep_the_same(what: str) -> None:
+    before = model(what)
+    found = copy.deepcopy(before)
+    made = fuse_for_training(found)
+    assert made.norms.taken.keys() == {"0.norm", "0.other"}
+    assert not proxies(found[0])
+    for one, other in zip(kept(found[0]), kept(before[0]), strict=True):
+        torch.testing.assert_close(one, other)
+    found = pickle.loads(pickle.dumps(found))
+    for training in (True, False):
+        found.train(training)
+        before.train(training)
+        for _ in range(2):
+            torch.testing.assert_close(found(images()), before(images()))
+            for one, other in zip(kept(found[0]), kept(before[0]), strict=True):
+                torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("what", KEEPING)
+def test_fused_for_inference_it_holds_no_value_of_a_trace(what: str) -> None:
+    before = model(what)
+    fused = fuse_for_inference(before, torch.float64)
+    assert not proxies(before[0])
+    pickle.loads(pickle.dumps(fused))
+    with torch.no_grad():
+        torch.testing.assert_close(fused(images()), before.eval()(images()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("what", KEEPING)
+def test_a_trace_says_what_was_kept(what: str) -> None:
+    reader, made = Tracer(), model(what)
+    reader.trace(made)
+    assert reader.kept.anything == (what not in ("nothing", "the same"))
+    targets = {node.target for node in reader.kept.nodes}
+    named = {"a value", "a list", "a queue", "a cache", "a set", "a value of a part"}
+    assert ("0.norm" in targets) == (what in named)
+    reader.trace(lambda x: x + 1)
+    assert reader.kept == NOTHING
+
+
+def test_what_a_trace_ends_with_an_error_is_put_back() -> None:
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Tensor] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen.append(x)
+            return x if x.sum() > 0 else -x
+
+    reader, made = Tracer(), Fails()
+    with pytest.raises(fx.proxy.TraceError):
+        reader.trace(made)
+    assert made.seen == []
+
+
+def test_what_was_there_and_is_gone() -> None:
+    made = nn.Module()
+    made.list, made.set, made.named, made.pair = [1, 2], {3}, {"a": 4}, (5, 6.0)  # type: ignore[assignment]
+    state = State(made)
+    made.list.pop(), made.set.clear(), made.named.pop("a")  # type: ignore[operator, union-attr]
+    made.pair = (5, 6.0)  # type: ignore[assignment]
+    del made.training
+    assert state.put_back().anything
+    assert (made.list, made.set, made.named, made.pair, made.training) == ([1, 2], {3}, {"a": 4}, (5, 6.0), True)
+    assert State(made).put_back() == NOTHING
