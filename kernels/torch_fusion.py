@@ -63,7 +63,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     dense = dtype in DTYPES and multiplies_from_shared_memory()
     replaced(model, {}, one_group=dense)
     try:
-        graph = _Tracer().trace(model)
+        graph = _graph(model)
     except Exception as error:
         if not _fuse_parts(model, dense):
             raise WrongValue(
@@ -134,9 +134,17 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
     try:
         operands = list(inspect.signature(part.forward).parameters.values())
         plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
-        return _Tracer().trace(part) if len(operands) == len(plain) == 1 else None
+        return _graph(part) if len(operands) == len(plain) == 1 else None
     except Exception:
         return None
+
+
+def _graph(part: nn.Module) -> fx.Graph:
+    """What a part does, which has the constants of it from then on."""
+    tracer = _Tracer()
+    graph = tracer.trace(part)
+    vars(part).update(tracer.constants)
+    return graph
 
 
 class _Tracer(Tracer):

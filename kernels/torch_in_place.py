@@ -7,7 +7,8 @@ is the same only where nothing between them writes into it. And what writes may 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -57,18 +58,26 @@ for _name, _made in in_place.items():
 class Tracer(fx.Tracer):
     """One whose graphs have what is written in place, and which leaves models as they were.
 
-    `kept` is what the one that was traced last would have been left with: no graph says that.
+    `kept` is what the one that was traced last would have been left with: no graph says that. `constants` are tensors
+    that its forward made of none of its operands, as they were made once: attributes that its graph reads.
     """
 
     kept = torch_kept.NOTHING
+    constants: Mapping[str, Any] = MappingProxyType({})
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module or of a function."""
-        state = torch_kept.State(root) if isinstance(root, nn.Module) else None
-        try:
+        self.kept, self.constants = torch_kept.NOTHING, {}
+        if not isinstance(root, nn.Module):
             return super().trace(root, concrete_args)
+        state, known = torch_kept.State(root), set(vars(root))
+        try:
+            graph = super().trace(root, concrete_args)
+            made = {str(node.target) for node in graph.find_nodes(op="get_attr")} & vars(root).keys() - known
+            self.constants = {name: vars(root).pop(name) for name in sorted(made)}
+            return graph
         finally:
-            self.kept = torch_kept.NOTHING if state is None else state.put_back()
+            self.kept = state.put_back()
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The value of a node."""

@@ -1,12 +1,14 @@
 """What the modules of a model keep of a call, beside what they return: graphs of torch.fx say nothing of that.
 
 Tracing calls a model with values that stand for tensors. One whose forward stores a value, counts its calls or fills a
-cache would be left with those: here everything is put back, and it is said what was kept.
+cache would be left with those: here everything is put back, and it is said what was kept. So are random numbers that
+were drawn, of which a graph would have those of one call.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
@@ -30,7 +32,10 @@ NOTHING = Kept(False, frozenset())
 
 
 class State:
-    """The attributes of all modules of a model, what lies in their containers, and the numbers in their buffers."""
+    """The attributes of all modules of a model, what lies in their containers, and the numbers in their buffers.
+
+    And where the random numbers of torch, on the CPU, and of Python are.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
@@ -38,6 +43,7 @@ class State:
         containers = (value for _, named in self._attributes for value in named.values() if type(value) in _CONTAINERS)
         self._containers = [(each, copy.copy(each) if each else None) for each in containers]
         self._buffers = [(each, each._version, each.detach().clone()) for each in model.buffers() if _counts(each)]
+        self._random = torch.get_rng_state(), random.getstate()
 
     def put_back(self) -> Kept:
         """Make it what it was, and say what was kept."""
@@ -54,7 +60,11 @@ class State:
             if changed := list(_differing(vars(part), named)):
                 values += changed
                 _fill(vars(part), named)
-        if not written and not values:
+        drawn = not torch.equal(torch.get_rng_state(), self._random[0]) or random.getstate() != self._random[1]
+        if drawn:
+            torch.set_rng_state(self._random[0])
+            random.setstate(self._random[1])
+        if not written and not values and not drawn:
             return NOTHING
         nodes = (value.node for value in tree_iter(values) if isinstance(value, fx.Proxy))
         return Kept(True, frozenset(nodes))

@@ -72,7 +72,8 @@ def _may_hold_one(block: nn.Module) -> bool:
 def graph_of(block: nn.Module) -> fx.Graph | None:
     """What a block computes, in training and in evaluation alike; None where that differs or cannot be told.
 
-    Nor is it told of one that keeps something of a call: who computes what the graph says keeps nothing.
+    Nor is it told of one that keeps something of a call, or makes tensors of nothing, at random even: who computes what
+    the graph says keeps nothing, and has them as they were made once.
     """
     graphs, reader = [], tracer()
     for training in (True, False):
@@ -81,7 +82,7 @@ def graph_of(block: nn.Module) -> fx.Graph | None:
                 graphs.append(reader.trace(block))
         except Exception:
             return None
-        if reader.kept.anything:
+        if reader.kept.anything or reader.constants:
             return None
     first, second = graphs
     return first if first.python_code("self").src == second.python_code("self").src else None

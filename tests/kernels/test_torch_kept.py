@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, fx, nn
 from tapestry.kernels.torch import fuse_for_inference, fuse_for_training
 from tapestry.kernels.torch_in_place import Tracer
 from tapestry.kernels.torch_kept import NOTHING, State
+from tapestry.kernels.torch_norms import NormAct2d
 
 KEEPING: dict[str, Callable[[Any, Tensor], object]] = {
     "nothing": lambda self, y: None,
@@ -128,6 +130,64 @@ def test_what_a_trace_ends_with_an_error_is_put_back() -> None:
     with pytest.raises(fx.proxy.TraceError):
         reader.trace(made)
     assert made.seen == []
+
+
+class Scaled(nn.Module):
+    """A block with a sum, scaled by what it makes itself."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        super().__init__()
+        self.made, self.norm, self.act = made, nn.BatchNorm2d(8), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.act(self.norm(x) + x) * self.made()
+        return out
+
+
+def constant() -> Tensor:
+    return torch.tensor([0.25, 4.0]).repeat(4)[:, None, None]
+
+
+def drawn() -> Tensor:
+    return torch.rand(8, 1, 1)
+
+
+def drawn_by_python() -> float:
+    return random.random()
+
+
+@pytest.mark.parametrize("made", [constant, drawn, drawn_by_python])
+def test_what_is_made_in_every_call_is(made: Callable[[], Any]) -> None:
+    """A graph would have it as it was made once."""
+    torch.manual_seed(3)
+    random.seed(3)
+    before = nn.Sequential(Scaled(made))
+    found, states = copy.deepcopy(before), (torch.get_rng_state(), random.getstate())
+    fuse_for_training(found)
+    assert isinstance(found[0].norm, NormAct2d)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert vars(found[0]).keys() == vars(before[0]).keys()
+    x = images().float()
+    for _ in range(2):
+        results = []
+        for model in (found, before):
+            torch.set_rng_state(states[0])
+            random.setstate(states[1])
+            results.append(model(x))
+        torch.testing.assert_close(*results)
+        drawn(), drawn_by_python()
+        states = (torch.get_rng_state(), random.getstate())
+
+
+def test_constants_of_a_graph_for_inference() -> None:
+    before = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=2), Scaled(constant))
+    fused = fuse_for_inference(before, torch.float32)
+    assert not hasattr(before[1], "_tensor_constant0")
+    x = images().float()
+    for made in (fused, pickle.loads(pickle.dumps(fused)), copy.deepcopy(fused)):
+        with torch.no_grad():
+            torch.testing.assert_close(made(x), before.eval()(x))
 
 
 def test_what_was_there_and_is_gone() -> None:
