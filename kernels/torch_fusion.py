@@ -8,13 +8,13 @@ whatever torch.compile compiles without gradients.
 from __future__ import annotations
 
 import copy
-import inspect
 import operator
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import has_side_effect
 
 from .convolution.problem import MOST_WIDTH
 from .errors import WrongValue
@@ -26,7 +26,7 @@ from .torch_geometry import geometry_of
 from .torch_in_place import Tracer, without_unread
 from .torch_large_filters import FusedLargeFilters, LargeFilters
 from .torch_layers import GroupedConv2d
-from .torch_norms import bare
+from .torch_norms import bare, takes_one
 from .torch_operators import forward as convolution
 from .torch_replacement import needs_no_warpgroups, replaced
 from .torch_stem import Stem, in_blocks, multiplies_from_shared_memory
@@ -129,22 +129,38 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
     What has a default may be given or not: then a trace would say one thing for both.
     """
     of_torch = type(part).__module__.startswith("torch.nn") and not isinstance(part, nn.Sequential)
-    if of_torch or not bare(part) or next(part.children(), None) is None:
+    if of_torch or not bare(part) or next(part.children(), None) is None or not takes_one(part):
         return None
     try:
-        operands = list(inspect.signature(part.forward).parameters.values())
-        plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
-        return _graph(part) if len(operands) == len(plain) == 1 else None
+        return _graph(part)
     except Exception:
         return None
 
 
 def _graph(part: nn.Module) -> fx.Graph:
-    """What a part does, which has the constants of it from then on."""
-    tracer = _Tracer()
+    """What a part does, which has the constants of it from then on, where what may be left out is."""
+    tracer = _Tracer(given=False)
     graph = tracer.trace(part)
     vars(part).update(tracer.constants)
+    for node in tracer.optional:
+        with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+            graph.call_function(left_out, (node, node.args[0], str(node.target)))
     return graph
+
+
+@has_side_effect
+def left_out(value: Any, default: Any, name: str) -> None:
+    """Refuse an operand that the graph was made without."""
+    if isinstance(value, fx.Proxy):  # a graph that was pickled is traced again
+        value.tracer.create_proxy("call_function", left_out, (value, default, name), {})
+    elif value is not default and not (
+        type(value) is type(default) and isinstance(value, Hashable) and value == default
+    ):
+        raise WrongValue(
+            f"operand {name!r} is given", where="a model that was fused for inference",
+            expected=f"it to be left out, as it was when the model was fused: {default!r}", came=type(value).__name__,
+            hint="fuse a module whose forward has no such operand, and passes it on",
+        )  # fmt: skip
 
 
 class _Tracer(Tracer):

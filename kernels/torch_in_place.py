@@ -7,8 +7,7 @@ is the same only where nothing between them writes into it. And what writes may 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -58,16 +57,21 @@ for _name, _made in in_place.items():
 class Tracer(fx.Tracer):
     """One whose graphs have what is written in place, and which leaves models as they were.
 
-    `kept` is what the one that was traced last would have been left with: no graph says that. `constants` are tensors
-    that its forward made of none of its operands, as they were made once: attributes that its graph reads.
+    An operand with a default is traced as left out, or as `given`: its forward may do one thing or the other, and a
+    graph says one. Of the model that was traced last, `optional` are the placeholders of those; `kept` is what it would
+    have been left with: no graph says that; `constants` are tensors that its forward made of none of its operands, as
+    they were made once: attributes that its graph reads.
     """
 
-    kept = torch_kept.NOTHING
-    constants: Mapping[str, Any] = MappingProxyType({})
+    def __init__(self, given: bool = True) -> None:
+        super().__init__()
+        self.given, self.kept = given, torch_kept.NOTHING
+        self.optional: list[fx.Node] = []
+        self.constants: dict[str, Any] = {}
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module or of a function."""
-        self.kept, self.constants = torch_kept.NOTHING, {}
+        self.kept, self.constants, self.optional = torch_kept.NOTHING, {}, []
         if not isinstance(root, nn.Module):
             return super().trace(root, concrete_args)
         state, known = torch_kept.State(root), set(vars(root))
@@ -78,6 +82,14 @@ class Tracer(fx.Tracer):
             return graph
         finally:
             self.kept = state.put_back()
+
+    def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **named: Any) -> Any:
+        """A value of the graph; of an operand that is left out, its default."""
+        made = super().create_proxy(kind, target, args, kwargs, *more, **named)
+        if kind == "placeholder" and args:
+            self.optional.append(made.node)
+            return made if self.given else args[0]
+        return made
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The value of a node."""

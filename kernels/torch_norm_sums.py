@@ -73,7 +73,8 @@ def graph_of(block: nn.Module) -> fx.Graph | None:
     """What a block computes, in training and in evaluation alike; None where that differs or cannot be told.
 
     Nor is it told of one that keeps something of a call, or makes tensors of nothing, at random even: who computes what
-    the graph says keeps nothing, and has them as they were made once.
+    the graph says keeps nothing, and has them as they were made once. And of one with several operands, of which some
+    may be None: the graph would have them as if they were not.
     """
     graphs, reader = [], tracer()
     for training in (True, False):
@@ -82,7 +83,8 @@ def graph_of(block: nn.Module) -> fx.Graph | None:
                 graphs.append(reader.trace(block))
         except Exception:
             return None
-        if reader.kept.anything or reader.constants:
+        several = len(graphs[-1].find_nodes(op="placeholder")) > 1
+        if reader.kept.anything or reader.constants or reader.optional or several:
             return None
     first, second = graphs
     return first if first.python_code("self").src == second.python_code("self").src else None

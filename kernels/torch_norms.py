@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -267,23 +268,68 @@ class _Tracer(Tracer):
         return known or super().is_leaf_module(m, module_qualified_name)
 
 
-def tracer() -> Tracer:
-    """Of models and of parts of them."""
-    return _Tracer()
+def tracer(given: bool = False) -> Tracer:
+    """Of models and of parts of them; of their operands with a default, as if they were `given` or not."""
+    return _Tracer(given)
+
+
+def takes_one(part: nn.Module) -> bool:
+    """Whether a part has one operand, which is always given: then a graph of it says what each call does."""
+    try:
+        operands = list(inspect.signature(part.forward).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    return len(operands) == 1 and operands[0].kind is _PLAIN and operands[0].default is inspect.Parameter.empty
+
+
+_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _followers(model: nn.Module) -> tuple[dict[nn.Module, nn.Module], str]:
-    """The activation behind each norm, in training and in evaluation alike; and why nothing is known, if so."""
+    """The activation behind each norm, however the model is called; and why only of parts of it, if so."""
     if not any(type(part) is nn.BatchNorm2d for part in model.modules()):
         return {}, ""
-    found, reader = [], tracer()
-    for training in (True, False):
-        try:
+    try:
+        return _always(model), ""
+    except Exception as error:
+        why = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
+    places: dict[nn.Module, list[str]] = {}
+    for name, part in model.named_modules(remove_duplicate=False):
+        places.setdefault(part, []).append(name)
+    found = dict(_within(model, places))
+    return found, f"torch.fx cannot trace the model, {why}; {len(found)} were found in parts that it can"
+
+
+def _always(model: nn.Module) -> dict[nn.Module, nn.Module]:
+    """The same in training and in evaluation, with operands that may be left out and without. Raises what torch.fx
+    does.
+    """
+    ways = []
+    for given in (False, True):
+        reader = tracer(given)
+        for training in (True, False):
             with in_mode(model, training):
-                found.append(_pairs(model, reader.trace(model), reader.kept.nodes))
-        except Exception as error:
-            return {}, f"torch.fx cannot trace the model, {type(error).__name__}: {str(error).splitlines()[0]:.200}"
-    return {norm: act for norm, act in found[0].items() if found[1].get(norm) is act}, ""
+                ways.append(_pairs(model, reader.trace(model), reader.kept.nodes))
+        if not reader.optional:
+            break
+    return {norm: act for norm, act in ways[0].items() if all(way.get(norm) is act for way in ways)}
+
+
+def _within(model: nn.Module, places: Mapping[nn.Module, Sequence[str]]) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """The same of the largest parts of a model that can be traced, and of what is nowhere but in them."""
+    for part in model.children():
+        of_torch = type(part).__module__.startswith("torch.nn") and not isinstance(part, nn.Sequential)
+        try:
+            pairs = _always(part) if takes_one(part) and not of_torch else None
+        except Exception:
+            pairs = None
+        if pairs is None:
+            yield from _within(part, places)
+            continue
+        inside = tuple(f"{name}." for name in places[part])
+        for pair in pairs.items():
+            if all(name.startswith(inside) for one in pair for name in places[one]):
+                yield pair
 
 
 @contextmanager
