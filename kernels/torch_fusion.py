@@ -54,9 +54,9 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     in f32; 1 x 1 ones become matrix products, with relu where that follows. The copy is in evaluation and has no
     gradients; parameters are rounded to `dtype` last.
 
-    It is a graph of `torch.fx`. Of a model that cannot be traced, because its control flow depends on values, the
-    largest parts that can are fused instead, each in its place, beside the layers that it was made of. Raises
-    `WrongValue` where those have nothing to fuse.
+    It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
+    cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
+    its place, beside the layers that it was made of. Raises `WrongValue` where those have nothing to fuse.
     """
     model = copy.deepcopy(model).eval()
     settle_filters(model)

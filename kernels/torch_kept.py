@@ -11,6 +11,7 @@ import copy
 import random
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -68,6 +69,16 @@ class State:
             return NOTHING
         nodes = (value.node for value in tree_iter(values) if isinstance(value, fx.Proxy))
         return Kept(True, frozenset(nodes))
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """A model that is as it was afterwards."""
+    state = State(model)
+    try:
+        yield
+    finally:
+        state.put_back()
 
 
 def _counts(buffer: Tensor) -> bool:

@@ -14,6 +14,7 @@ from .convolution.pixels import PixelKind
 from .convolution.problem import BadConvolution, ConvolutionProblem
 from .convolution.recipes import PASSES, Pass
 from .torch_calls import DTYPES, left_on
+from .torch_kept import unchanged
 from .torch_large_filters import FEWEST, is_large, large_for
 from .torch_large_filters import problem_of as large_problem
 from .torch_pixels import FLOATS, kinds_of
@@ -68,10 +69,12 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
     try:
         with torch.no_grad(), _evaluating(model):
             try:
-                _call_without_memory(model, arguments)
+                with unchanged(model):
+                    _call_without_memory(model, arguments)
             except Exception:  # whatever the model says of tensors that are nowhere
                 found.clear()
-                _call_without_computing(model, arguments)
+                with unchanged(model):
+                    _call_without_computing(model, arguments)
     finally:
         for hook in hooks:
             hook.remove()

@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from tapestry.kernels.torch import fuse_for_inference, fuse_for_training
 from tapestry.kernels.torch_in_place import Tracer
 from tapestry.kernels.torch_kept import NOTHING, State
+from tapestry.kernels.torch_models import convolutions
 from tapestry.kernels.torch_norms import NormAct2d
 
 KEEPING: dict[str, Callable[[Any, Tensor], object]] = {
@@ -130,6 +131,27 @@ def test_what_a_trace_ends_with_an_error_is_put_back() -> None:
     with pytest.raises(fx.proxy.TraceError):
         reader.trace(made)
     assert made.seen == []
+
+
+class Where(Block):
+    """Which asks where its tensors are, so that it is called with some that only say so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "meta":
+            raise TypeError("nowhere")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Block, Where])
+@pytest.mark.parametrize("what", KEEPING)
+def test_to_be_asked_for_its_convolutions_leaves_nothing(what: str, kind: type[Block]) -> None:
+    made, x = nn.Sequential(kind(what)).bfloat16().eval(), images().bfloat16()
+    before, states = copy.deepcopy(made), torch.get_rng_state()
+    assert [met.name for met in convolutions(made, x)] == ["0.conv", "0.gate"]
+    assert torch.equal(torch.get_rng_state(), states)
+    torch.testing.assert_close(made(x), before(x))
+    for one, other in zip(kept(made[0]), kept(before[0]), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 class Scaled(nn.Module):
