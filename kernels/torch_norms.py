@@ -182,9 +182,10 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
 
     Taken are nn.BatchNorm2d and timm's BatchNormAct2d. That an activation follows is seen in a torch.fx trace of the
     model, or of parts of it where it cannot be traced, in training and in evaluation: every value of the norm goes to
-    that layer alone, and it gets no others; its place is then an nn.Identity's. Where a block adds a residual first, norm, sum and activation are one, and the block
-    computes what its trace says (`torch_norm_sums`). Parameters and buffers are shared with the old layers and keep
-    their names, so state_dicts load as before. SyncBatchNorm is left alone: convert before, not after.
+    that layer alone, and it gets no others; its place is then an nn.Identity's. Where a block adds a residual first,
+    norm, sum and activation are one, and the block computes what its trace says (`torch_norm_sums`). Parameters and
+    buffers are shared with the old layers and keep their names, so state_dicts load as before. SyncBatchNorm is left
+    alone: convert before, not after.
     """
     from .torch_norm_sums import fuse_sums
     from .torch_row_norms import fuse_row_norms
