@@ -36,6 +36,7 @@ globals().update(in_place)
 
 ADDITIONS = (operator.add, torch.add, operator.iadd, in_place["in_place_iadd"])
 _WRITING = {operator.setitem, *_OPERATORS, *in_place.values()}
+DEVICES = ("cuda", "cpu")  # whose autocast is looked at
 _ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
 
 
@@ -60,7 +61,8 @@ class Tracer(fx.Tracer):
     An operand with a default is traced as left out, or as `given`: its forward may do one thing or the other, and a
     graph says one. Of the model that was traced last, `optional` are the placeholders of those; `kept` is what it would
     have been left with: no graph says that; `constants` are tensors that its forward made of none of its operands, as
-    they were made once: attributes that its graph reads.
+    they were made once: attributes that its graph reads; and `regions` is whether some of it is computed without
+    gradients, or with another autocast, than the rest: no graph says that either.
     """
 
     def __init__(self, given: bool = True) -> None:
@@ -68,10 +70,12 @@ class Tracer(fx.Tracer):
         self.given, self.kept = given, torch_kept.NOTHING
         self.optional: list[fx.Node] = []
         self.constants: dict[str, Any] = {}
+        self.regions, self._modes = False, _modes()
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module or of a function."""
         self.kept, self.constants, self.optional = torch_kept.NOTHING, {}, []
+        self.regions, self._modes = False, _modes()
         if not isinstance(root, nn.Module):
             return super().trace(root, concrete_args)
         state, known = torch_kept.State(root), set(vars(root))
@@ -86,6 +90,7 @@ class Tracer(fx.Tracer):
     def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **named: Any) -> Any:
         """A value of the graph; of an operand that is left out, its default."""
         made = super().create_proxy(kind, target, args, kwargs, *more, **named)
+        self.regions |= _modes() != self._modes
         if kind == "placeholder" and args:
             self.optional.append(made.node)
             return made if self.given else args[0]
@@ -94,6 +99,12 @@ class Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The value of a node."""
         return Proxy(node, self)
+
+
+def _modes() -> tuple[Any, ...]:
+    """Whether gradients are recorded, and what autocast does."""
+    lowered = ((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in DEVICES)
+    return torch.is_grad_enabled(), *lowered
 
 
 def writes(node: fx.Node, root: nn.Module | None) -> bool:

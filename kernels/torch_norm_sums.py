@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import fx, nn
 
-from .torch_in_place import ADDITIONS, undisturbed, writes
+from .torch_in_place import ADDITIONS, DEVICES, undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
 
 
@@ -70,24 +73,37 @@ def _may_hold_one(block: nn.Module) -> bool:
 
 
 def graph_of(block: nn.Module) -> fx.Graph | None:
-    """What a block computes, in training and in evaluation alike; None where that differs or cannot be told.
+    """What a block computes, in training and in evaluation alike, whether gradients are recorded and under autocast, or
+    not; None where that differs or cannot be told.
 
     Nor is it told of one that keeps something of a call, or makes tensors of nothing, at random even: who computes what
     the graph says keeps nothing, and has them as they were made once. And of one with several operands, of which some
     may be None: the graph would have them as if they were not.
     """
     graphs, reader = [], tracer()
-    for training in (True, False):
+    for training, on in product((True, False), repeat=2):
         try:
-            with in_mode(block, training):
+            with in_mode(block, training), _recorded_and_lowered(on):
                 graphs.append(reader.trace(block))
         except Exception:
             return None
         several = len(graphs[-1].find_nodes(op="placeholder")) > 1
-        if reader.kept.anything or reader.constants or reader.optional or several:
+        if reader.kept.anything or reader.constants or reader.optional or reader.regions or several:
             return None
-    first, second = graphs
-    return first if first.python_code("self").src == second.python_code("self").src else None
+    sources = {graph.python_code("self").src for graph in graphs}
+    return graphs[0] if len(sources) == 1 else None
+
+
+@contextmanager
+def _recorded_and_lowered(on: bool) -> Iterator[None]:
+    """Gradients recorded, and autocast on, or neither."""
+    with ExitStack() as modes:
+        modes.enter_context(torch.set_grad_enabled(on))
+        for kind in DEVICES:
+            before = torch.is_autocast_enabled(kind)
+            torch.set_autocast_enabled(kind, on)
+            modes.callback(torch.set_autocast_enabled, kind, before)
+        yield
 
 
 def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[tuple[NormAct2d, nn.Module]]:

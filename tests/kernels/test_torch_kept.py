@@ -202,6 +202,74 @@ def test_what_is_made_in_every_call_is(made: Callable[[], Any]) -> None:
         states = (torch.get_rng_state(), random.getstate())
 
 
+class Frozen(nn.Module):
+    """Part of a sum is not learnt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            shift = self.conv(x)
+        out: Tensor = self.act(self.norm(x) + shift)
+        return out
+
+
+class Wide(Frozen):
+    """It is computed without autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            shift = self.conv(x)
+        out: Tensor = self.act(self.norm(x) + shift)
+        return out
+
+
+class Asks(Frozen):
+    """It is computed twice under autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        shift = self.conv(x)
+        if torch.is_autocast_enabled("cpu"):
+            shift = shift + self.conv(x)
+        out: Tensor = self.act(self.norm(x) + shift)
+        return out
+
+
+class Records(Frozen):
+    """It is computed twice where gradients are recorded."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        shift = self.conv(x)
+        if torch.is_grad_enabled():
+            shift = shift + self.conv(x)
+        out: Tensor = self.act(self.norm(x) + shift)
+        return out
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+@pytest.mark.parametrize("kind", [Frozen, Wide, Asks, Records])
+def test_modes_hold_where_they_held(kind: Callable[[], nn.Module], lowered: bool) -> None:
+    torch.manual_seed(4)
+    before = nn.Sequential(kind())
+    found = copy.deepcopy(before)
+    fuse_for_training(found)
+    results: list[list[Any]] = []
+    for model in (found, before):
+        x = images().float().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, lowered):
+            y = model(x)
+            with torch.no_grad():
+                without = model.eval()(x)
+        y.float().square().sum().backward()
+        results.append([y, without, x.grad, *(value.grad for value in model.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
+
+
 def test_constants_of_a_graph_for_inference() -> None:
     before = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=2), Scaled(constant))
     fused = fuse_for_inference(before, torch.float32)
