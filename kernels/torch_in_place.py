@@ -39,6 +39,8 @@ _WRITING = {operator.setitem, *_OPERATORS, *in_place.values()}
 DEVICES = ("cuda", "cpu")  # whose autocast is looked at
 _ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
 
+_COMPUTING = {operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul}  # likewise
+
 
 class Proxy(fx.Proxy):
     """A value that is traced. That of torch.fx takes `x += y` for `x = x + y`, which writes into nothing."""
@@ -128,6 +130,15 @@ def _given(node: fx.Node, name: str) -> Any:
     names = code.co_varnames[: code.co_argcount] if code is not None else ()
     place = names.index(name) if name in names else len(node.args)
     return node.args[place] if place < len(node.args) else node.kwargs.get(name)
+
+
+def makes_new(root: nn.Module, node: fx.Node) -> bool:
+    """Whether a node's value is a tensor of its own, which one node reads."""
+    if node.op == "call_module":
+        made = isinstance(root.get_submodule(str(node.target)), _ALLOCATING)
+    else:
+        made = node.op == "call_function" and node.target in _COMPUTING
+    return made and len(node.users) == 1
 
 
 def undisturbed(start: fx.Node, end: fx.Node, own: Collection[fx.Node], root: nn.Module | None) -> bool:

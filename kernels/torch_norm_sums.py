@@ -10,7 +10,7 @@ same in training and in evaluation, so that nothing in it is fixed but which par
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from types import ModuleType
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from .torch_in_place import ADDITIONS, DEVICES, undisturbed, writes
+from .torch_in_place import ADDITIONS, DEVICES, makes_new, undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
 
 
@@ -47,14 +47,23 @@ def _rewritten(module: nn.Module, source: str, known: dict[str, Any], by_name: d
 
 
 def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
-    """Put residuals and activations into the fused norms of `model` without an activation: which, and what."""
+    """Put residuals and activations into the fused norms of `model` without an activation: which, and what.
+
+    Blocks within others come first. Of the parts of a block those are called as they are that have nothing to do with
+    it: what hangs on them, now or later, goes on.
+    """
     taken: dict[NormAct2d, str] = {}
-    for block in list(model.modules()):
+    for block in reversed(list(model.modules())):
         if "forward" in vars(block) or not _may_hold_one(block) or not bare(block):
             continue
-        graph = graph_of(block)
-        found = [] if graph is None else list(_sums(block, graph))
-        if graph is None or not found or not same_places(model, [block, *(act for _, act in found)]):
+        whole = graph_of(block)
+        pairs = [] if whole is None else list(_sums(block, whole))
+        pairs = [pair for pair in pairs if all(map(bare, _around(block, pair)))]
+        if not pairs or not same_places(model, [block, *(act for _, act in pairs)]):
+            continue
+        graph = graph_of(block, _around(block, [part for pair in pairs for part in pair]))
+        found = [] if graph is None else list(_sums(block, graph, pairs))
+        if graph is None or not found:
             continue
         for norm, act in found:
             norm.act, norm.activation, norm.summed = act, activation_name(act), True
@@ -62,6 +71,12 @@ def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
         code = graph.python_code("self")
         block.forward = Rewritten(block, code.src, code.globals)
     return taken
+
+
+def _around(block: nn.Module, within: Collection[nn.Module]) -> set[nn.Module]:
+    """The parts of a block that hold any of these."""
+    holding = {part for part in block.modules() if any(one in within for one in part.modules())}
+    return holding - {block, *within}
 
 
 def _may_hold_one(block: nn.Module) -> bool:
@@ -72,15 +87,15 @@ def _may_hold_one(block: nn.Module) -> bool:
     return any(isinstance(part, NormAct2d) and part.activation == "" for part in block.modules())
 
 
-def graph_of(block: nn.Module) -> fx.Graph | None:
+def graph_of(block: nn.Module, opened: Collection[nn.Module] | None = None) -> fx.Graph | None:
     """What a block computes, in training and in evaluation alike, whether gradients are recorded and under autocast, or
     not; None where that differs or cannot be told.
 
     Nor is it told of one that keeps something of a call, or makes tensors of nothing, at random even: who computes what
     the graph says keeps nothing, and has them as they were made once. And of one with several operands, of which some
-    may be None: the graph would have them as if they were not.
+    may be None: the graph would have them as if they were not. `opened`: see `tracer`.
     """
-    graphs, reader = [], tracer()
+    graphs, reader = [], tracer(opened=opened)
     for training, on in product((True, False), repeat=2):
         try:
             with in_mode(block, training), _recorded_and_lowered(on):
@@ -106,8 +121,14 @@ def _recorded_and_lowered(on: bool) -> Iterator[None]:
         yield
 
 
-def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[tuple[NormAct2d, nn.Module]]:
-    """Rewrites the sums of a graph that it finds: the norm of each, and its activation."""
+_Pair = tuple[NormAct2d, nn.Module]
+
+
+def _sums(block: nn.Module, graph: fx.Graph, known: Collection[_Pair] | None = None) -> Iterator[_Pair]:
+    """Rewrites the sums of a graph that it finds, or those that are `known`: the norm of each, and its activation.
+
+    Who is known was found in a graph that says what all parts do.
+    """
     called: dict[nn.Module, list[fx.Node]] = {}
     for node in graph.find_nodes(op="call_module"):
         called.setdefault(block.get_submodule(str(node.target)), []).append(node)
@@ -115,36 +136,59 @@ def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[tuple[NormAct2d, nn.Mod
         if not activation_name(act) or not bare(act) or len(readers) != 1:
             continue
         (end,) = readers
-        for start in _summed(end):
-            if not undisturbed(start, end, (start, *start.users), block):
-                continue
+        for chain in _summed(block, end):
+            start = chain[-1]
             norm = block.get_submodule(str(start.target)) if start.op == "call_module" else None
-            if isinstance(norm, NormAct2d) and norm.activation == "" and len(called[norm]) == 1 and bare(norm):
-                _rewrite(graph, start, end)
+            if not isinstance(norm, NormAct2d) or norm.activation != "" or len(called[norm]) != 1 or not bare(norm):
+                continue
+            if (norm, act) in known if known is not None else _alone(block, end, chain):
+                _rewrite(graph, chain, end)
                 yield norm, act
                 break
 
 
-def _summed(end: fx.Node) -> tuple[fx.Node, ...]:
-    """The two summands of what an activation gets, each a call with one operand that nobody else reads."""
+def _summed(block: nn.Module, end: fx.Node) -> Iterator[list[fx.Node]]:
+    """From the sum that an activation gets back to what is summed: calls with one operand that nobody else reads.
+
+    Past layers that pass on what they get, as a DropPath that drops nothing is.
+    """
     (total,) = end.args if len(end.args) == 1 and not end.kwargs else (None,)
     if not isinstance(total, fx.Node) or total.target not in ADDITIONS or total.kwargs or len(total.args) != 2:
-        return ()
+        return
     if len(total.users) != 1 or total.args[0] is total.args[1]:
-        return ()
+        return
     both = [node for node in total.args if isinstance(node, fx.Node)]
-    if writes(total, None) and len(both[0].users) != 1:  # others read the sum, too
-        return ()
-    return tuple(node for node in both if len(both) == 2 and len(node.users) == 1 and len(node.args) == 1)
+    if len(both) != 2:
+        return
+    for node in both:
+        chain = [total, node]
+        while _passes_on(block, chain[-1]) and len(chain[-1].users) == 1 and isinstance(chain[-1].args[0], fx.Node):
+            chain.append(chain[-1].args[0])
+        if all(len(one.users) == 1 for one in chain) and len(chain[-1].args) == 1:
+            yield chain
 
 
-def _rewrite(graph: fx.Graph, start: fx.Node, end: fx.Node) -> None:
+def _alone(block: nn.Module, end: fx.Node, chain: Sequence[fx.Node]) -> bool:
+    """Whether nobody writes into what norm, sum and activation read until then, nor do they into what others read."""
+    total, summand, start = chain[0], chain[1], chain[-1]
+    into = total.args[0] if writes(total, None) else summand
+    own = into is summand or (isinstance(into, fx.Node) and makes_new(block, into))
+    return own and undisturbed(start, end, chain, block)
+
+
+def _passes_on(block: nn.Module, node: fx.Node) -> bool:
+    if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+        return False
+    layer = block.get_submodule(str(node.target))
+    return type(layer) is nn.Identity and bare(layer)
+
+
+def _rewrite(graph: fx.Graph, chain: Sequence[fx.Node], end: fx.Node) -> None:
     """One call in the place of norm, sum and activation."""
-    total = end.args[0]
-    assert isinstance(total, fx.Node)
-    other = next(node for node in total.args if node is not start)
+    total, summand, start = chain[0], chain[1], chain[-1]
+    other = next(node for node in total.args if node is not summand)
     with graph.inserting_before(end):
         call = graph.call_module(str(start.target), (start.args[0], other))
     end.replace_all_uses_with(call)
-    for node in (end, total, start):
+    for node in (end, *chain):
         graph.erase_node(node)

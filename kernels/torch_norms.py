@@ -43,7 +43,7 @@ class NormAct2d(nn.BatchNorm2d):
     All else is torch's: evaluation, other tensors, tracing.
     """
 
-    summed = False  # whether it is called with a residual
+    summed = False  # whether its activation is that of a sum with a residual: without one it has none
 
     def __init__(self, norm: nn.modules.batchnorm._BatchNorm, act: nn.Module) -> None:
         """With the parameters and buffers of `norm`, which are shared."""
@@ -56,8 +56,9 @@ class NormAct2d(nn.BatchNorm2d):
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w]."""
+        alone = self.summed and residual is None
         if self.training or self.running_mean is None:
-            made = self._fused(input, residual)
+            made = self._fused(input, residual, "" if alone else self.activation)
             if made is not None:
                 return made
             y = super().forward(input)
@@ -65,20 +66,23 @@ class NormAct2d(nn.BatchNorm2d):
             _torch._assert(input.ndim == 4, "images [n, c, h, w]")
             known = (self.running_mean, self.running_var, self.weight, self.bias)
             y = nn.functional.batch_norm(input, *known, False, 0.0, self.eps)
+        if alone:
+            return y
         result: Tensor = self.act(y if residual is None else y + residual)
         return result
 
-    def _fused(self, x: Tensor, residual: Tensor | None) -> Tensor | None:
+    def _fused(self, x: Tensor, residual: Tensor | None, activation: str | None) -> Tensor | None:
         """The same by the kernels; None where that is torch's."""
         parameters, buffers = self._parameters, self._buffers
         weight, bias = parameters["weight"], parameters["bias"]
-        if torch_native.norm is not None and self.activation is not None and not torch.compiler.is_compiling():
-            made = self._native(torch_native.norm, x, residual, weight, bias)
+        if torch_native.norm is not None and activation is not None and not torch.compiler.is_compiling():
+            setting = torch_norm_calls.setting_of(self.eps, activation)
+            made = self._native(torch_native.norm, x, residual, weight, bias, setting)
             if made is not None:
                 return made
-        if self.activation is None or not _fits(x, residual, weight, bias):
+        if activation is None or not _fits(x, residual, weight, bias):
             return None
-        norm, running = Norm(weight, bias, self.eps, self.activation), None
+        norm, running = Norm(weight, bias, self.eps, activation), None
         if self.training and self.track_running_stats:
             mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
             if mean is None or variance is None or batches is None or mean.dtype is not torch.float32:
@@ -99,9 +103,10 @@ class NormAct2d(nn.BatchNorm2d):
         residual: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
+        setting: int,
     ) -> Tensor | None:
         """By the extension, where it knows the call."""
-        setting, buffers = torch_norm_calls.setting_of(self.eps, self.activation or ""), self._buffers
+        buffers = self._buffers
         if not (self.training and self.track_running_stats):
             return norm(x, residual, weight, bias, None, None, None, setting, 0.0)
         known = (buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"])
@@ -261,17 +266,25 @@ def bare(layer: nn.Module) -> bool:
 
 
 class _Tracer(Tracer):
-    """Layers of torch, those without parts and norms of timm are leaves."""
+    """Layers of torch, those without parts and norms of timm are leaves; all but those `opened`, where these are said."""
+
+    def __init__(self, given: bool = True, opened: Collection[nn.Module] | None = None) -> None:
+        super().__init__(given)
+        self._opened = opened
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         childless = next(m.children(), None) is None
         known = childless or isinstance(m, NormAct2d) or _own_activation(m)
-        return known or super().is_leaf_module(m, module_qualified_name)
+        closed = self._opened is not None and m not in self._opened
+        return known or closed or super().is_leaf_module(m, module_qualified_name)
 
 
-def tracer(given: bool = False) -> Tracer:
-    """Of models and of parts of them; of their operands with a default, as if they were `given` or not."""
-    return _Tracer(given)
+def tracer(given: bool = False, opened: Collection[nn.Module] | None = None) -> Tracer:
+    """Of models and of parts of them; of their operands with a default, as if they were `given` or not.
+
+    Graphs have what is within all parts, or within those that are `opened`.
+    """
+    return _Tracer(given, opened)
 
 
 def takes_one(part: nn.Module) -> bool:

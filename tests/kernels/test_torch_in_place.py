@@ -156,6 +156,29 @@ def test_a_sum_into_what_others_read_is_no_part_of_a_norm() -> None:
     torch.testing.assert_close(block(x), expected)
 
 
+@pytest.mark.parametrize("alias", [nn.Identity(), lambda x: x.view(2, CHANNELS, 5, 6), lambda x: x[:]])
+def test_a_sum_into_what_has_another_name_is_no_part_of_a_norm(alias: Any) -> None:
+    """The block's input is written into."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.act, self.alias = nn.BatchNorm2d(CHANNELS), nn.ReLU(), alias
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, shortcut = self.norm(x), self.alias(x)
+            shortcut += y
+            made: Tensor = self.act(shortcut) + x
+            return made
+
+    block, (_, x) = nn.Sequential(Block()), made([])
+    x = x.contiguous()
+    expected, written = copy.deepcopy(block)(given := x.clone()), x.clone()
+    fuse_norms(block)
+    torch.testing.assert_close(block(written), expected)
+    torch.testing.assert_close(written, given)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
