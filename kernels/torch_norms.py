@@ -266,7 +266,7 @@ def bare(layer: nn.Module) -> bool:
 
 
 class _Tracer(Tracer):
-    """Layers of torch, those without parts and norms of timm are leaves; all but those `opened`, where these are said."""
+    """Layers of torch, those without parts and norms of timm are leaves; or all but those that are `opened`."""
 
     def __init__(self, given: bool = True, opened: Collection[nn.Module] | None = None) -> None:
         super().__init__(given)
