@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .torch_in_place import ADDITIONS, undisturbed, writes
+from .torch_in_place import ADDITIONS, makes_new, undisturbed, writes
 
 _functions = nn.functional
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout2d)
@@ -160,8 +160,8 @@ class Reader:
         other = second if first is given else first
         if not isinstance(other, fx.Node) or other is given or not _same_extents(node, given):
             return None
-        if first is other and writes(node, self.root) and len(other.users) > 1:  # others read the sum, too
-            return None
+        if first is other and writes(node, self.root) and not makes_new(self.root, other):
+            return None  # others may read the sum, too
         return other
 
     def _activation(self, node: fx.Node) -> str:

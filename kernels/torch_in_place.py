@@ -132,13 +132,17 @@ def _given(node: fx.Node, name: str) -> Any:
     return node.args[place] if place < len(node.args) else node.kwargs.get(name)
 
 
-def makes_new(root: nn.Module, node: fx.Node) -> bool:
-    """Whether a node's value is a tensor of its own, which one node reads."""
-    if node.op == "call_module":
-        made = isinstance(root.get_submodule(str(node.target)), _ALLOCATING)
-    else:
-        made = node.op == "call_function" and node.target in _COMPUTING
-    return made and len(node.users) == 1
+def makes_new(root: nn.Module | None, node: fx.Node) -> bool:
+    """Whether a node's value is a tensor of its own, which one node reads: a layer's of ours, too."""
+    if len(node.users) != 1:
+        return False
+    if node.op == "call_module" and root is not None:
+        layer = root.get_submodule(str(node.target))
+        return isinstance(layer, _ALLOCATING) or type(layer).__module__.startswith(f"{__package__}.")
+    if node.op != "call_function":
+        return False
+    written = node.args[0] if node.target in in_place.values() else None
+    return node.target in _COMPUTING or (isinstance(written, fx.Node) and makes_new(root, written))
 
 
 def undisturbed(start: fx.Node, end: fx.Node, own: Collection[fx.Node], root: nn.Module | None) -> bool:

@@ -179,6 +179,26 @@ def test_a_sum_into_what_has_another_name_is_no_part_of_a_norm(alias: Any) -> No
     torch.testing.assert_close(written, given)
 
 
+@pytest.mark.parametrize("alias", [nn.Identity(), lambda x: x.view(2, CHANNELS, 5, 6), lambda x: x[:]])
+def test_a_sum_into_what_has_another_name_is_no_part_of_a_launch(alias: Any) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act, self.alias = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=2), nn.ReLU(), alias
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x * 1.0
+            y, shortcut = self.conv(x), self.alias(x)
+            shortcut += y
+            made: Tensor = self.act(shortcut) + x
+            return made
+
+    block, (_, x) = nn.Sequential(Block()), made([])
+    x = x.contiguous()
+    with torch.no_grad():
+        torch.testing.assert_close(fuse_for_inference(block, torch.float32)(x), block.eval()(x))
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
