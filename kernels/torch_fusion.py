@@ -58,7 +58,8 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
     its place, beside the layers that it was made of. Raises `WrongValue` where those have nothing to fuse.
     """
-    model = copy.deepcopy(model).eval()
+    # In training layers forget what they keep for evaluation, which may be of another type.
+    model = copy.deepcopy(model).train().eval()
     settle_filters(model)
     dense = dtype in DTYPES and multiplies_from_shared_memory()
     replaced(model, {}, one_group=dense)

@@ -117,6 +117,34 @@ def test_a_trace_says_what_was_kept(what: str) -> None:
     assert reader.kept == NOTHING
 
 
+class Biased(nn.Module):
+    """As timm's attention keeps its biases in evaluation; it cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias, self.cache = nn.Parameter(torch.ones(8, 8)), dict[str, Tensor]()
+
+    def train(self, mode: bool = True) -> Biased:
+        super().train(mode)
+        if mode:
+            self.cache = {}
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias if self.training else self.cache.setdefault(str(x.device), 2 * self.bias)
+        y = torch.einsum("nchw,ck->nkhw", x, bias)
+        return y if float(y.detach().sum()) < 1e9 else x
+
+
+def test_what_was_kept_in_another_type_is_forgotten_for_inference() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.ReLU()), Biased())
+    with torch.no_grad():
+        expected, x = model.eval()(images().float()), images().bfloat16()
+        fused = fuse_for_inference(model)
+        assert model[1].cache["cpu"].dtype is torch.float32
+        torch.testing.assert_close(fused(x).float(), expected, rtol=0.05, atol=0.05)
+
+
 def test_what_a_trace_ends_with_an_error_is_put_back() -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
