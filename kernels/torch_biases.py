@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 from . import torch_autograd, torch_native
+from .torch_hooks import bare
 from .torch_layers import GroupedConv2d
-from .torch_norms import bare
 from .torch_timm import KINDS, Standardized, StandardizedConv2d, kind_of
 
 _torch: Any = torch  # what is not typed by torch

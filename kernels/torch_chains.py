@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from .torch_hooks import bare
 from .torch_in_place import ADDITIONS, makes_new, undisturbed, writes
 
 _functions = nn.functional
@@ -128,10 +129,12 @@ class Reader:
 
     def _passes_on(self, node: fx.Node) -> bool:
         module = self.module(node)
-        return isinstance(module, IDENTITIES) and not module.training
+        return isinstance(module, IDENTITIES) and not module.training and bare(module)
 
     def _norm(self, node: fx.Node, given: fx.Node) -> Norm | None:
         module = self.module(node)
+        if module is not None and not bare(module):
+            return None
         if type(module) is nn.BatchNorm2d and not module.training and module.running_mean is not None:
             return Norm(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
         if node.target is not _functions.batch_norm:
@@ -169,7 +172,7 @@ class Reader:
         if isinstance(module, nn.GELU) and module.approximate != "none":
             return ""
         if module is not None:
-            return ACTIVATION_LAYERS.get(type(module), "")
+            return ACTIVATION_LAYERS.get(type(module), "") if bare(module) else ""
         if node.op == "call_method" and node.target in ("relu", "relu_"):
             return "relu"
         exact = node.kwargs.get("approximate", "none") == "none"

@@ -22,10 +22,10 @@ from torch import Tensor, fx, nn
 
 from . import torch_autograd, torch_native
 from .normalization.images import ImageKind
+from .torch_hooks import bare
 from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, computed, fetchable
-from .torch_norm_sums import Rewritten, graph_of
-from .torch_norms import bare
+from .torch_norm_sums import Rewritten, graph_of, rewrite
 from .torch_recorded import no_second_derivative
 
 
@@ -44,7 +44,7 @@ def squeezed(x: Tensor) -> tuple[Tensor, Tensor, Any]:
     if native is not None and (made := native(x)) is not None:
         return made
     if not isinstance(x, Tensor) or not torch.is_grad_enabled() or not x.requires_grad or not _fits(x):
-        return x, x.mean((2, 3), keepdim=True), None
+        return x, x.mean((-2, -1), keepdim=True), None
     link = Link()
     passed, mean = _squeeze(x, link)
     return passed, mean, link
@@ -150,10 +150,11 @@ def fuse_excitations(model: nn.Module) -> list[str]:
     for name, part in model.named_modules():
         if "forward" in vars(part) or not _may_be_one(part) or not bare(part):
             continue
+        if not all(bare(inner) for inner in part.modules()):
+            continue
         graph = graph_of(part)
         if graph is not None and _rewrite(part, graph):
-            code = graph.python_code("self")
-            part.forward = Rewritten(part, code.src, code.globals)
+            rewrite(part, graph)
             taken.append(name)
     return taken
 

@@ -23,10 +23,11 @@ from .torch_chains import Chain, Norm, Reader
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
+from .torch_hooks import HOOKS, bare
 from .torch_in_place import Tracer, without_unread
 from .torch_large_filters import FusedLargeFilters, LargeFilters
 from .torch_layers import GroupedConv2d
-from .torch_norms import bare, takes_one
+from .torch_norms import takes_one
 from .torch_operators import forward as convolution
 from .torch_replacement import needs_no_warpgroups, replaced
 from .torch_stem import Stem, in_blocks, multiplies_from_shared_memory
@@ -70,13 +71,14 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
             raise WrongValue(
                 "torch.fx cannot trace this model, nor a part of it that could be fused",
                 where="fuse_for_inference",
-                expected="a model whose control flow does not depend on its input",
+                expected="a model whose control flow does not depend on its input, and that keeps nothing of its calls",
                 came=f"{type(error).__name__}: {error}",
                 hint="compile it instead, after fuse_compiled()",
             ) from error
         made = model
     else:
         made = _fused(model, graph, dense)
+        vars(made).update({name: hooks for name in HOOKS if (hooks := vars(model).get(name))})
     return made.to(dtype).requires_grad_(False)
 
 
@@ -139,9 +141,14 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
 
 
 def _graph(part: nn.Module) -> fx.Graph:
-    """What a part does, which has the constants of it from then on, where what may be left out is."""
+    """What a part does, which has the constants of it from then on, where what may be left out is.
+
+    Not of one that keeps something of a call, but in caches, or draws numbers: a graph does neither.
+    """
     tracer = _Tracer(given=False)
     graph = tracer.trace(part)
+    if tracer.kept.beyond_caches:
+        raise fx.proxy.TraceError("it keeps something of its calls, or draws random numbers")
     vars(part).update(tracer.constants)
     for node in tracer.optional:
         with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
@@ -176,7 +183,7 @@ def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
         if node.op != "call_module":
             continue
         layer = traced.get_submodule(node.target)
-        if isinstance(layer, nn.Conv2d) and kind_of(layer) is not None:
+        if isinstance(layer, nn.Conv2d) and kind_of(layer) is not None and bare(layer):
             yield node
 
 

@@ -7,11 +7,12 @@ is the same only where nothing between them writes into it. And what writes may 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.overrides import TorchFunctionMode
 
 from . import torch_kept
 
@@ -43,7 +44,15 @@ _COMPUTING = {operator.add, operator.sub, operator.mul, operator.truediv, torch.
 
 
 class Proxy(fx.Proxy):
-    """A value that is traced. That of torch.fx takes `x += y` for `x = x + y`, which writes into nothing."""
+    """A value that is traced. That of torch.fx takes `x += y` for `x = x + y`, which writes into nothing.
+
+    A model that sets its attributes cannot be traced. One that asks whether it is a Tensor is told that it is not.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ("tracer", "node"):
+            raise fx.proxy.TraceError(f"attribute {name} of a tensor is set")
+        object.__setattr__(self, name, value)
 
 
 def _method(function: Callable[[Any, Any], Any]) -> Callable[[fx.Proxy, Any], fx.Proxy]:
@@ -57,6 +66,26 @@ for _name, _made in in_place.items():
     setattr(Proxy, f"__{_name.removeprefix('in_place_')}__", _method(_made))
 
 
+_NUMBERS = {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__float__, Tensor.__int__, Tensor.__index__}
+
+
+class Reading(TorchFunctionMode):
+    """Sees numbers that are read out of tensors."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What a function of torch's gives."""
+        self.found |= func in _NUMBERS and not any(type(one) is Proxy for one in args)
+        return func(*args, **(kwargs or {}))
+
+
+def is_of_class(layer: nn.Module) -> bool:
+    """Whether a layer computes what its class says, and not what was put in the place of that, but by us."""
+    forward = vars(layer).get("forward")
+    return forward is None or bool(getattr(forward, "of_class", False))
+
+
 class Tracer(fx.Tracer):
     """One whose graphs have what is written in place, and which leaves models as they were.
 
@@ -64,7 +93,8 @@ class Tracer(fx.Tracer):
     graph says one. Of the model that was traced last, `optional` are the placeholders of those; `kept` is what it would
     have been left with: no graph says that; `constants` are tensors that its forward made of none of its operands, as
     they were made once: attributes that its graph reads; and `regions` is whether some of it is computed without
-    gradients, or with another autocast, than the rest: no graph says that either.
+    gradients, or with another autocast, than the rest: no graph says that either. `read` is whether a number was read
+    out of a tensor of the model's, which a graph has as it was.
     """
 
     def __init__(self, given: bool = True) -> None:
@@ -72,17 +102,23 @@ class Tracer(fx.Tracer):
         self.given, self.kept = given, torch_kept.NOTHING
         self.optional: list[fx.Node] = []
         self.constants: dict[str, Any] = {}
-        self.regions, self._modes = False, _modes()
+        self.regions, self._modes, self._branched, self.read = False, _modes(), False, False
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module or of a function."""
         self.kept, self.constants, self.optional = torch_kept.NOTHING, {}, []
-        self.regions, self._modes = False, _modes()
+        self.regions, self._modes, self._branched = False, _modes(), False
         if not isinstance(root, nn.Module):
             return super().trace(root, concrete_args)
+        if not is_of_class(root):  # torch.fx would not call it
+            raise fx.proxy.TraceError("its forward is not that of its class")
         state, known = torch_kept.State(root), set(vars(root))
         try:
-            graph = super().trace(root, concrete_args)
+            with Reading() as reading:
+                graph = super().trace(root, concrete_args)
+            self.read = reading.found
+            if self._branched:
+                raise fx.proxy.TraceError("it goes on after a control flow of values was refused")
             made = {str(node.target) for node in graph.find_nodes(op="get_attr")} & vars(root).keys() - known
             self.constants = {name: vars(root).pop(name) for name in sorted(made)}
             return graph
@@ -97,6 +133,18 @@ class Tracer(fx.Tracer):
             self.optional.append(made.node)
             return made if self.given else args[0]
         return made
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """A value cannot decide anything; nor may it be tried whether it does."""
+        self._branched = True
+        return super().to_bool(obj)
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """The same of a loop."""
+        self._branched = True
+        found: Iterator[Any] = super().iter(obj)
+        self._branched = False
+        return found
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The value of a node."""

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_iter
@@ -23,19 +24,23 @@ _VALUES = frozenset((int, float, complex, bool, str, bytes))
 
 
 class Kept(NamedTuple):
-    """Whether a call left anything in a model, and the nodes of its graph whose values were among that."""
+    """Whether a call left anything in a model, and the nodes of its graph whose values were among that.
+
+    What is put into dictionaries alone, by keys that were not there, are caches.
+    """
 
     anything: bool
     nodes: frozenset[fx.Node]
+    beyond_caches: bool
 
 
-NOTHING = Kept(False, frozenset())
+NOTHING = Kept(False, frozenset(), False)
 
 
 class State:
     """The attributes of all modules of a model, what lies in their containers, and the numbers in their buffers.
 
-    And where the random numbers of torch, on the CPU, and of Python are.
+    And where the random numbers of torch, on the CPU, of Python and of NumPy are.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,7 +49,7 @@ class State:
         containers = (value for _, named in self._attributes for value in named.values() if type(value) in _CONTAINERS)
         self._containers = [(each, copy.copy(each) if each else None) for each in containers]
         self._buffers = [(each, each._version, each.detach().clone()) for each in model.buffers() if _counts(each)]
-        self._random = torch.get_rng_state(), random.getstate()
+        self._random = _random()
 
     def put_back(self) -> Kept:
         """Make it what it was, and say what was kept."""
@@ -52,23 +57,24 @@ class State:
         with torch.no_grad():
             for buffer, was in written:
                 buffer.copy_(was)
-        values: list[Any] = []
+        values, beyond = list[Any](), bool(written)
         for container, before in self._containers:
             if changed := list(_differing(container, () if before is None else before)):
                 values += changed
+                beyond |= not isinstance(container, dict) or len(container) - len(before or ()) != len(changed)
                 _fill(container, before)
         for part, named in self._attributes:
             if changed := list(_differing(vars(part), named)):
                 values += changed
+                beyond = True
                 _fill(vars(part), named)
-        drawn = not torch.equal(torch.get_rng_state(), self._random[0]) or random.getstate() != self._random[1]
-        if drawn:
-            torch.set_rng_state(self._random[0])
-            random.setstate(self._random[1])
-        if not written and not values and not drawn:
+        if _random() != self._random:
+            beyond = True
+            _set_random(*self._random)
+        if not values and not beyond:
             return NOTHING
         nodes = (value.node for value in tree_iter(values) if isinstance(value, fx.Proxy))
-        return Kept(True, frozenset(nodes))
+        return Kept(True, frozenset(nodes), beyond)
 
 
 @contextmanager
@@ -79,6 +85,19 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         state.put_back()
+
+
+def _random() -> tuple[Any, ...]:
+    """Where random numbers are: torch's, Python's and NumPy's."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (name, np.asarray(keys).tobytes(), *rest)
+
+
+def _set_random(of_torch: bytes, of_python: Any, of_numpy: Any) -> None:
+    torch.set_rng_state(torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
+    random.setstate(of_python)
+    name, keys, *rest = of_numpy
+    np.random.set_state((name, np.frombuffer(keys, dtype=np.uint32), *rest))
 
 
 def _counts(buffer: Tensor) -> bool:

@@ -40,8 +40,9 @@ class FusedLayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., c], or [n, c, h, w]."""
-        if not torch.compiler.is_compiling():
-            weight, bias, native = self._parameters["weight"], self._parameters["bias"], torch_native.layer_norm
+        parameters = self._parameters  # they lie elsewhere in replicas, and where they are computed
+        if not torch.compiler.is_compiling() and parameters.keys() >= {"weight", "bias"}:
+            weight, bias, native = parameters["weight"], parameters["bias"], torch_native.layer_norm
             made = native(input, weight, bias, self.eps, self.first, self.read_lowered) if native else None
             if made is not None or (made := self._by_kernels(input, weight, bias)) is not None:
                 return made

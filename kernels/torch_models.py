@@ -97,9 +97,13 @@ def _call_without_computing(model: nn.Module, arguments: Sequence[Any]) -> None:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """A model in evaluation, so that no batch norm counts what is not computed."""
+    """A model in evaluation, so that no batch norm counts what is not computed.
+
+    Its flags alone: what else a layer does when it is told, as to merge its weights, is not undone by telling it again.
+    """
     training = [part for part in model.modules() if part.training]
-    model.eval()
+    for part in training:
+        part.training = False
     try:
         yield
     finally:

@@ -11,39 +11,107 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from itertools import product
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import fx, nn
 
-from .torch_in_place import ADDITIONS, DEVICES, makes_new, undisturbed, writes
-from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
+from .torch_hooks import bare
+from .torch_in_place import ADDITIONS, makes_new, undisturbed, writes
+from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, in_mode, recorded_and_lowered, same_places, tracer
+
+Setting = tuple[str, str, Any]  # a part, by its name, an attribute of it or the name of a layer in it, and which
 
 
 class Rewritten:
-    """The forward of a module as a graph says it; copied and pickled with the module."""
+    """The forward of a module as a graph says it, for as long as the module's settings are those it was traced with;
+    copied and pickled with the module.
+    """
 
-    def __init__(self, module: nn.Module, source: str, known: Mapping[str, Any]) -> None:
+    of_class = True  # it computes what that of the class does
+
+    def __init__(
+        self, module: nn.Module, source: str, known: Mapping[str, Any], settings: Sequence[Setting] = ()
+    ) -> None:
         """`source` defines `forward(self, ...)` of what is `known` by name."""
-        self.module, self.source, self.known = module, source, known
+        self.module, self.source, self.known, self.settings = module, source, known, settings
         names = dict(known)
         exec(compile(source, f"<{type(module).__name__}, rewritten>", "exec"), names)
         self.function: Callable[..., Any] = names["forward"]
+        self._held: list[tuple[dict[str, Any], str, Any]] | None = None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        if self._held is None:  # not before the module has its parts: it may be being copied
+            self._held = [(_where(self.module, *each), *each[1:]) for each in self.settings]
+        for held, name, was in self._held:
+            now = held.get(name)
+            if now is not was and (type(now) is not type(was) or isinstance(was, nn.Module) or now != was):
+                return type(self.module).forward(self.module, *given, **named)
         return self.function(self.module, *given, **named)
+
+    def of_replica(self) -> Any:
+        """A copy of the module for another device, as nn.DataParallel makes it."""
+        copied: Any = nn.Module._replicate_for_data_parallel
+        replica: nn.Module = copied(self.module)
+        put(replica, Rewritten(replica, self.source, self.known, self.settings))
+        return replica
 
     def __reduce__(self) -> tuple[Any, ...]:
         by_name = {name: found.__name__ for name, found in self.known.items() if isinstance(found, ModuleType)}
         rest = {name: found for name, found in self.known.items() if name not in by_name}
-        return _rewritten, (self.module, self.source, rest, by_name)
+        return _rewritten, (self.module, self.source, rest, by_name, self.settings)
 
 
-def _rewritten(module: nn.Module, source: str, known: dict[str, Any], by_name: dict[str, str]) -> Rewritten:
-    return Rewritten(module, source, known | {name: importlib.import_module(path) for name, path in by_name.items()})
+def _rewritten(
+    module: nn.Module, source: str, known: dict[str, Any], by_name: dict[str, str], settings: Sequence[Setting]
+) -> Rewritten:
+    found = known | {name: importlib.import_module(path) for name, path in by_name.items()}
+    return Rewritten(module, source, found, settings)
+
+
+def _where(module: nn.Module, part: str, _: str, value: Any) -> dict[str, Any]:
+    """What holds a setting."""
+    attributes = vars(module.get_submodule(part))
+    held: dict[str, Any] = attributes["_modules"] if isinstance(value, nn.Module) else attributes
+    return held
+
+
+def put(block: nn.Module, made: Rewritten) -> None:
+    """Have a block compute what is rewritten."""
+    vars(block)["forward"] = made
+    vars(block)["_replicate_for_data_parallel"] = made.of_replica
+
+
+def called_in(graph: fx.Graph) -> set[str]:
+    """The names of the parts that a graph calls."""
+    return {str(node.target) for node in graph.find_nodes(op="call_module")}
+
+
+def rewrite(block: nn.Module, graph: fx.Graph, before: Collection[str] = ()) -> None:
+    """Have a block compute what a graph of it says, while nobody changes its settings, or the layers that it called
+    `before` and calls no more.
+    """
+    code = graph.python_code("self")
+    settings: list[Setting] = [(*_apart(name), block.get_submodule(name)) for name in {*before} - called_in(graph)]
+    called = {*before} | called_in(graph)
+    settings += [
+        (name, attribute, value)
+        for name, part in block.named_modules()
+        if not name or any(other.startswith(f"{name}.") for other in called)  # what it calls asks for its own
+        for attribute, value in vars(part).items()
+        if type(value) in SETTINGS and attribute not in ("training", *_OWN)
+    ]
+    put(block, Rewritten(block, code.src, code.globals, settings))
+
+
+def _apart(name: str) -> tuple[str, str]:
+    holder, _, own = name.rpartition(".")
+    return holder, own
+
+
+SETTINGS = (int, float, bool, str)
+_OWN = vars(nn.Module()).keys()
 
 
 def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
@@ -62,14 +130,14 @@ def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
         if not pairs or not same_places(model, [block, *(act for _, act in pairs)]):
             continue
         graph = graph_of(block, _around(block, [part for pair in pairs for part in pair]))
+        before = set() if graph is None else called_in(graph)
         found = [] if graph is None else list(_sums(block, graph, pairs))
         if graph is None or not found:
             continue
         for norm, act in found:
             norm.act, norm.activation, norm.summed = act, activation_name(act), True
             taken[norm] = norm.activation or ""
-        code = graph.python_code("self")
-        block.forward = Rewritten(block, code.src, code.globals)
+        rewrite(block, graph, before)
     return taken
 
 
@@ -98,27 +166,16 @@ def graph_of(block: nn.Module, opened: Collection[nn.Module] | None = None) -> f
     graphs, reader = [], tracer(opened=opened)
     for training, on in product((True, False), repeat=2):
         try:
-            with in_mode(block, training), _recorded_and_lowered(on):
+            with in_mode(block, training), recorded_and_lowered(on):
                 graphs.append(reader.trace(block))
         except Exception:
             return None
         several = len(graphs[-1].find_nodes(op="placeholder")) > 1
-        if reader.kept.anything or reader.constants or reader.optional or reader.regions or several:
+        unsaid = reader.kept.anything or reader.constants or reader.optional or reader.regions or reader.read
+        if unsaid or several:
             return None
     sources = {graph.python_code("self").src for graph in graphs}
     return graphs[0] if len(sources) == 1 else None
-
-
-@contextmanager
-def _recorded_and_lowered(on: bool) -> Iterator[None]:
-    """Gradients recorded, and autocast on, or neither."""
-    with ExitStack() as modes:
-        modes.enter_context(torch.set_grad_enabled(on))
-        for kind in DEVICES:
-            before = torch.is_autocast_enabled(kind)
-            torch.set_autocast_enabled(kind, on)
-            modes.callback(torch.set_autocast_enabled, kind, before)
-        yield
 
 
 _Pair = tuple[NormAct2d, nn.Module]
@@ -142,7 +199,7 @@ def _sums(block: nn.Module, graph: fx.Graph, known: Collection[_Pair] | None = N
             if not isinstance(norm, NormAct2d) or norm.activation != "" or len(called[norm]) != 1 or not bare(norm):
                 continue
             if (norm, act) in known if known is not None else _alone(block, end, chain):
-                _rewrite(graph, chain, end)
+                _rewrite(graph, norm, chain, end)
                 yield norm, act
                 break
 
@@ -183,10 +240,12 @@ def _passes_on(block: nn.Module, node: fx.Node) -> bool:
     return type(layer) is nn.Identity and bare(layer)
 
 
-def _rewrite(graph: fx.Graph, chain: Sequence[fx.Node], end: fx.Node) -> None:
+def _rewrite(graph: fx.Graph, norm: NormAct2d, chain: Sequence[fx.Node], end: fx.Node) -> None:
     """One call in the place of norm, sum and activation."""
     total, summand, start = chain[0], chain[1], chain[-1]
     other = next(node for node in total.args if node is not summand)
+    if writes(total, None):
+        norm.written = "norm" if total.args[0] is summand else "residual"
     with graph.inserting_before(end):
         call = graph.call_module(str(start.target), (start.args[0], other))
     end.replace_all_uses_with(call)

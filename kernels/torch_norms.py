@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
 
 from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operators
 from .normalization.batch_norm import NormKind
-from .torch_in_place import Tracer
+from .torch_hooks import bare
+from .torch_in_place import DEVICES, Tracer
 from .torch_norm_calls import Running
 from .torch_norm_library import Norm
 
@@ -35,6 +36,9 @@ def activation_name(module: nn.Module) -> str | None:
     return None if found == "gelu" and getattr(module, "approximate", "none") != "none" else found
 
 
+_KNOWN = {"weight", "bias"}  # parameters of a norm: others lie elsewhere in replicas, and where they are computed
+
+
 class NormAct2d(nn.BatchNorm2d):
     """nn.BatchNorm2d and what follows it: `act(norm(x))`, and of `(x, residual)` `act(norm(x) + residual)`.
 
@@ -44,6 +48,7 @@ class NormAct2d(nn.BatchNorm2d):
     """
 
     summed = False  # whether its activation is that of a sum with a residual: without one it has none
+    written: Literal["", "norm", "residual"] = ""  # which summand the sum was written into, and has the type of
 
     def __init__(self, norm: nn.modules.batchnorm._BatchNorm, act: nn.Module) -> None:
         """With the parameters and buffers of `norm`, which are shared."""
@@ -51,6 +56,7 @@ class NormAct2d(nn.BatchNorm2d):
         track = norm.track_running_stats
         super().__init__(norm.num_features, track_running_stats=track, device="meta", **settings)
         self._parameters, self._buffers = dict(norm._parameters), dict(norm._buffers)
+        self._non_persistent_buffers_set = set(norm._non_persistent_buffers_set)
         self.act, self.activation = act, activation_name(act)
         self.train(norm.training)
 
@@ -58,7 +64,8 @@ class NormAct2d(nn.BatchNorm2d):
         """[n, c, h, w]."""
         alone = self.summed and residual is None
         if self.training or self.running_mean is None:
-            made = self._fused(input, residual, "" if alone else self.activation)
+            fits = self._parameters.keys() >= _KNOWN and (residual is None or isinstance(residual, Tensor))
+            made = self._fused(input, residual, "" if alone else self.activation) if fits else None
             if made is not None:
                 return made
             y = super().forward(input)
@@ -68,7 +75,15 @@ class NormAct2d(nn.BatchNorm2d):
             y = nn.functional.batch_norm(input, *known, False, 0.0, self.eps)
         if alone:
             return y
-        result: Tensor = self.act(y if residual is None else y + residual)
+        if residual is not None:
+            if self.written == "norm":
+                y += residual
+            elif self.written == "residual":
+                residual += y
+                y = residual
+            else:
+                y = y + residual
+        result: Tensor = self.act(y)
         return result
 
     def _fused(self, x: Tensor, residual: Tensor | None, activation: str | None) -> Tensor | None:
@@ -186,8 +201,8 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     timm's global response norms for `FusedResponseNorm`.
 
     Taken are nn.BatchNorm2d and timm's BatchNormAct2d. That an activation follows is seen in a torch.fx trace of the
-    model, or of parts of it where it cannot be traced, in training and in evaluation: every value of the norm goes to
-    that layer alone, and it gets no others; its place is then an nn.Identity's. Where a block adds a residual first,
+    model, in training and in evaluation: every value of the norm goes to that layer alone, and it gets no others; its
+    place is then an nn.Identity's. Where a block adds a residual first,
     norm, sum and activation are one, and the block computes what its trace says (`torch_norm_sums`). Parameters and
     buffers are shared with the old layers and keep their names, so state_dicts load as before. SyncBatchNorm is left
     alone: convert before, not after.
@@ -196,6 +211,7 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     from .torch_row_norms import fuse_row_norms
 
     followers, untraced = _followers(model)
+    also = held(model)
     places = list(model.named_modules(remove_duplicate=False))
     swapped: dict[nn.Module, NormAct2d] = {}
     taken: dict[str, str] = {}
@@ -204,11 +220,14 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
         if not isinstance(module, nn.modules.batchnorm._BatchNorm) or isinstance(module, NormAct2d):
             continue
         reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        reason = reason or ("a list of the model's holds it, too" if module in also else None)
         if reason:
             left[name] = reason
             continue
         if module not in swapped:
-            swapped[module] = NormAct2d(module, followers.get(module) or getattr(module, "act", None) or nn.Identity())
+            own: Any = module
+            act = own.act if _own_activation(module) else followers.get(module) or nn.Identity()
+            swapped[module] = NormAct2d(module, act)
         set_module(model, name, swapped[module])
         taken[name] = swapped[module].activation or ""
     hidden = {act for norm, act in followers.items() if norm in swapped}
@@ -256,12 +275,6 @@ def _unfit(norm: nn.Module) -> str | None:
     return next((reason for reason, holds in facts.items() if not holds), None)
 
 
-def bare(layer: nn.Module) -> bool:
-    """Whether nothing hangs on a layer that its calls would set off."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return not any(hooks) and not hasattr(layer, "parametrizations")
-
-
 # -- what follows a norm -----------------------------------------------------------------------------------------------
 
 
@@ -300,62 +313,56 @@ _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _followers(model: nn.Module) -> tuple[dict[nn.Module, nn.Module], str]:
-    """The activation behind each norm, however the model is called; and why only of parts of it, if so."""
+    """The activation behind each norm, however the model is called; and why nothing is known, if so.
+
+    Not within parts of a model that cannot be traced: such a one may call what is in them by itself.
+    """
     if not any(type(part) is nn.BatchNorm2d for part in model.modules()):
         return {}, ""
     try:
         return _always(model), ""
     except Exception as error:
-        why = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
-    places: dict[nn.Module, list[str]] = {}
-    for name, part in model.named_modules(remove_duplicate=False):
-        places.setdefault(part, []).append(name)
-    found = dict(_within(model, places))
-    return found, f"torch.fx cannot trace the model, {why}; {len(found)} were found in parts that it can"
+        return {}, f"torch.fx cannot trace the model, {type(error).__name__}: {str(error).splitlines()[0]:.200}"
 
 
 def _always(model: nn.Module) -> dict[nn.Module, nn.Module]:
-    """The same in training and in evaluation, with operands that may be left out and without. Raises what torch.fx
-    does.
+    """The same in training, with gradients recorded and autocast on, and in evaluation without; and with operands that
+    may be left out or not. Raises what torch.fx does.
     """
     ways = []
     for given in (False, True):
         reader = tracer(given)
         for training in (True, False):
-            with in_mode(model, training):
+            with in_mode(model, training), recorded_and_lowered(training):
                 ways.append(_pairs(model, reader.trace(model), reader.kept.nodes))
         if not reader.optional:
             break
     return {norm: act for norm, act in ways[0].items() if all(way.get(norm) is act for way in ways)}
 
 
-def _within(model: nn.Module, places: Mapping[nn.Module, Sequence[str]]) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """The same of the largest parts of a model that can be traced, and of what is nowhere but in them."""
-    for part in model.children():
-        of_torch = type(part).__module__.startswith("torch.nn") and not isinstance(part, nn.Sequential)
-        try:
-            pairs = _always(part) if takes_one(part) and not of_torch else None
-        except Exception:
-            pairs = None
-        if pairs is None:
-            yield from _within(part, places)
-            continue
-        inside = tuple(f"{name}." for name in places[part])
-        for pair in pairs.items():
-            if all(name.startswith(inside) for one in pair for name in places[one]):
-                yield pair
-
-
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """A model in training or in evaluation for a while."""
+    """A model in training or in evaluation for a while, by its flags alone: no layer is told."""
     before = {part: part.training for part in model.modules()}
-    model.train(training)
+    for part in before:
+        part.training = training
     try:
         yield
     finally:
         for part, was in before.items():
             part.training = was
+
+
+@contextmanager
+def recorded_and_lowered(on: bool) -> Iterator[None]:
+    """Gradients recorded, and autocast on, or neither."""
+    with ExitStack() as modes:
+        modes.enter_context(torch.set_grad_enabled(on))
+        for kind in DEVICES:
+            before = torch.is_autocast_enabled(kind)
+            torch.set_autocast_enabled(kind, on)
+            modes.callback(torch.set_autocast_enabled, kind, before)
+        yield
 
 
 def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict[nn.Module, nn.Module]:
@@ -375,7 +382,27 @@ def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict
         if act is not None and activation_name(act) and bare(act):
             found[norm] = act
             fed.setdefault(act, set()).update(node for node in readers if node is not None)
-    return {norm: act for norm, act in found.items() if fed[act] == set(called[act])}
+    within = [set(part.modules()) for part in model.modules() if not bare(part)]
+    elsewhere = held(model) | {part for norm in model.modules() if _own_activation(norm) for part in norm.children()}
+    return {
+        norm: act
+        for norm, act in found.items()
+        if fed[act] == set(called[act])
+        and not {norm, act} & elsewhere
+        and all((norm in parts) == (act in parts) for parts in within)  # hooks are given what is between
+    }
+
+
+def held(model: nn.Module) -> set[nn.Module]:
+    """Layers that a list or the like of a model's holds as well: who swaps them does not reach that place."""
+    named = (item for part in model.modules() for item in vars(part).items() if item[0] != "_modules")
+    several = (
+        value.values() if isinstance(value, dict) else value for _, value in named if isinstance(value, _SEVERAL)
+    )
+    return {each for values in several for each in values if isinstance(each, nn.Module)}
+
+
+_SEVERAL = (list, tuple, dict)
 
 
 def _reader(model: nn.Module, node: fx.Node, kept: Collection[fx.Node]) -> fx.Node | None:
@@ -384,6 +411,9 @@ def _reader(model: nn.Module, node: fx.Node, kept: Collection[fx.Node]) -> fx.No
         (node,) = node.users
         if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
             return None
-        if type(model.get_submodule(str(node.target))) is not nn.Identity:
+        layer = model.get_submodule(str(node.target))
+        if type(layer) is not nn.Identity:
             return node
+        if not bare(layer):
+            return None
     return None

@@ -12,9 +12,9 @@ from .convolution.pixels import OCTET
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER, MOST_WIDTH
 from .convolution.recipes import Pass
 from .errors import WrongValue
+from .torch_hooks import bare
 from .torch_large_filters import is_large
 from .torch_layers import GroupedConv2d
-from .torch_norms import bare
 from .torch_stem import in_blocks
 from .torch_timm import LARGE_FILTERS, kind_of, like
 

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 from torch import fx, nn
 
 from .normalization.layer_norm import RowKind
+from .torch_hooks import bare
 from .torch_layer_norms import FusedLayerNorm
-from .torch_norms import bare, in_mode, set_module, tracer
+from .torch_norms import in_mode, set_module, tracer
 from .torch_response_norms import FusedResponseNorm, is_timms
 
 PASSED_ON = (nn.Identity, nn.Dropout)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_for_inference, fuse_for_training
 from tapestry.kernels.torch_in_place import Tracer
 from tapestry.kernels.torch_kept import NOTHING, State
@@ -98,6 +99,11 @@ def test_fused_models_keep_the_same(what: str) -> None:
 @pytest.mark.parametrize("what", KEEPING)
 def test_fused_for_inference_it_holds_no_value_of_a_trace(what: str) -> None:
     before = model(what)
+    if what not in ("nothing", "the same", "a cache"):
+        with pytest.raises(WrongValue, match=r"keeps nothing of its calls(.|\n)*it keeps something"):
+            fuse_for_inference(before, torch.float64)
+        first = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.ReLU(), nn.Identity())
+        before = nn.Sequential(first, *before).double()  # of which a part is fused
     fused = fuse_for_inference(before, torch.float64)
     assert not proxies(before[0])
     pickle.loads(pickle.dumps(fused))

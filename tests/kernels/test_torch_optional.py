@@ -164,15 +164,13 @@ class Untraced(nn.Module):
         return self.norm(y) if bool(y.sum() > -1e9) else y
 
 
-def test_activations_within_parts_of_models_that_cannot_be_traced() -> None:
+def test_models_that_cannot_be_traced_keep_their_activations() -> None:
+    """They may call what is in a part by itself: that a part may be traced says too little."""
     model = settled(Untraced())
     before = copy.deepcopy(model)
     made = fuse_norms(model)
-    assert made.taken == {
-        "first.1": "relu", "list.0.0": "silu", "list.1.0": "silu", "shared.0": "", "norm": "",
-    }  # fmt: skip
+    assert set(made.taken.values()) == {""}
     assert "cannot trace the model" in made.left["(activations)"]
-    assert "3 were found in parts" in made.left["(activations)"]
     for training in (True, False):
         model.train(training)
         before.train(training)

@@ -1,0 +1,18 @@
+"""What hangs on layers, and is set off by their calls."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from .torch_in_place import is_of_class
+
+HOOKS = (
+    "_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)  # fmt: skip
+
+
+def bare(layer: nn.Module) -> bool:
+    """Whether nothing hangs on a layer that its calls would set off, a forward of its own among that."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return not any(hooks) and not hasattr(layer, "parametrizations") and is_of_class(layer)
