@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_iter
 
 _CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))
@@ -101,8 +102,8 @@ def _set_random(of_torch: bytes, of_python: Any, of_numpy: Any) -> None:
 
 
 def _counts(buffer: Tensor) -> bool:
-    """Whether a tensor counts what is written into it."""
-    return not buffer.is_inference()
+    """Whether a tensor counts what is written into it; one that is not there yet does not."""
+    return not is_lazy(buffer) and not buffer.is_inference()
 
 
 def _differing(now: Collection[Any], before: Collection[Any]) -> Iterator[Any]:

@@ -244,8 +244,7 @@ def _rewrite(graph: fx.Graph, norm: NormAct2d, chain: Sequence[fx.Node], end: fx
     """One call in the place of norm, sum and activation."""
     total, summand, start = chain[0], chain[1], chain[-1]
     other = next(node for node in total.args if node is not summand)
-    if writes(total, None):
-        norm.written = "norm" if total.args[0] is summand else "residual"
+    norm.written = "" if not writes(total, None) else "norm" if total.args[0] is summand else "residual"
     with graph.inserting_before(end):
         call = graph.call_module(str(start.target), (start.args[0], other))
     end.replace_all_uses_with(call)

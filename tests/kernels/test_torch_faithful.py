@@ -404,6 +404,15 @@ def test_excitations_of_one_image() -> None:
     torch.testing.assert_close(found(images()[0]), before(images()[0]))
 
 
+def test_layers_that_are_not_there_yet() -> None:
+    model, before = (nn.Sequential(Plain(), nn.LazyConv2d(8, 1), nn.LazyBatchNorm2d()).double() for _ in range(2))
+    fuse_for_training(model)
+    with torch.no_grad():
+        model(images()), before(images())
+    model.load_state_dict(before.state_dict())
+    alike(model, before)
+
+
 def test_buffers_that_are_not_saved() -> None:
     model = settled(Base())
     model.norm._non_persistent_buffers_set = {"running_mean"}
