@@ -141,9 +141,9 @@ class Tracer(fx.Tracer):
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         """The same of a loop."""
-        self._branched = True
+        before, self._branched = self._branched, True
         found: Iterator[Any] = super().iter(obj)
-        self._branched = False
+        self._branched = before
         return found
 
     def proxy(self, node: fx.Node) -> fx.Proxy:

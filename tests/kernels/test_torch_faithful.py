@@ -355,7 +355,8 @@ class Tries(Base):
             gain = 2.0 if x.sum() > -1e9 else 1.0
         except Exception:
             gain = 1.0
-        out: Tensor = self.act(self.norm(self.conv(x)) + gain * x)
+        _, channels, _, _ = x.shape
+        out: Tensor = self.act(self.norm(self.conv(x)) + gain * x.view(-1, channels, *x.shape[2:]))
         return out
 
 
