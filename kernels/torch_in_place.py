@@ -40,6 +40,7 @@ _WRITING = {operator.setitem, *_OPERATORS, *in_place.values()}
 DEVICES = ("cuda", "cpu")  # whose autocast is looked at
 _ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
 
+_SAYING = ("torch.", "torchvision.", "timm.", f"{__package__}.")
 _COMPUTING = {operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul}  # likewise
 
 
@@ -160,16 +161,23 @@ def _modes() -> tuple[Any, ...]:
 def writes(node: fx.Node, root: nn.Module | None) -> bool:
     """Whether a node writes into what it is given; `root` holds the modules that are called, where there are any.
 
-    By torch's names: methods and functions that end with an underscore, and what is told to work in place.
+    By torch's names: methods and functions that end with an underscore, and what is told to work in place. And layers
+    of a user's that are called without a look into them.
     """
     if node.op == "call_module":
-        return root is not None and bool(getattr(root.get_submodule(str(node.target)), "inplace", False))
+        layer = None if root is None else root.get_submodule(str(node.target))
+        return layer is not None and (bool(getattr(layer, "inplace", False)) or not _says_so(layer))
     if node.op not in ("call_method", "call_function"):
         return False
     known = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     name, *_ = str(known).split(".")  # of an operator's overload
     named = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
     return named or node.target in _WRITING or bool(_given(node, "inplace")) or node.kwargs.get("out") is not None
+
+
+def _says_so(layer: nn.Module) -> bool:
+    """Whether a layer is of a package whose layers say that they write in place. One with parts has none of its own."""
+    return type(layer).__module__.startswith(_SAYING) or next(layer.children(), None) is not None
 
 
 def _given(node: fx.Node, name: str) -> Any:

@@ -385,6 +385,33 @@ class Counted(Base):
         return out
 
 
+class Halves(nn.Module):
+    """It writes into what it is given, and does not say so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(0.5)
+
+
+class Halved(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.halves = Halves()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 1.0
+        y = self.norm(x)
+        self.halves(x)
+        out: Tensor = self.act(y + x)
+        return out
+
+
+def test_layers_that_write_and_do_not_say_so() -> None:
+    found, before = fused(settled(nn.Sequential(Halved())))
+    with torch.no_grad():
+        for training in (True, False):
+            torch.testing.assert_close(found.train(training)(images()), before.train(training)(images()))
+
+
 @pytest.mark.parametrize("kind", [Tries, Clamps, Unlearnt, Counted])
 def test_blocks(kind: Callable[[], nn.Module]) -> None:
     found, before = fused(settled(nn.Sequential(kind())))
