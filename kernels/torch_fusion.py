@@ -8,6 +8,7 @@ whatever torch.compile compiles without gradients.
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -27,7 +28,6 @@ from .torch_hooks import HOOKS, bare
 from .torch_in_place import Tracer, without_unread
 from .torch_large_filters import FusedLargeFilters, LargeFilters
 from .torch_layers import GroupedConv2d
-from .torch_norms import takes_one
 from .torch_operators import forward as convolution
 from .torch_replacement import needs_no_warpgroups, replaced
 from .torch_stem import Stem, in_blocks, multiplies_from_shared_memory
@@ -132,10 +132,12 @@ def _graph_of(part: nn.Module) -> fx.Graph | None:
     What has a default may be given or not: then a trace would say one thing for both.
     """
     of_torch = type(part).__module__.startswith("torch.nn") and not isinstance(part, nn.Sequential)
-    if of_torch or not bare(part) or next(part.children(), None) is None or not takes_one(part):
+    if of_torch or not bare(part) or next(part.children(), None) is None:
         return None
     try:
-        return _graph(part)
+        operands = list(inspect.signature(part.forward).parameters.values())
+        plain = [one for one in operands if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
+        return _graph(part) if len(operands) == len(plain) == 1 else None
     except Exception:
         return None
 

@@ -98,7 +98,7 @@ class Tracer(fx.Tracer):
     out of a tensor of the model's, which a graph has as it was.
     """
 
-    def __init__(self, given: bool = True) -> None:
+    def __init__(self, given: bool = True) -> None:  # so torch.fx makes one where a pickled graph is traced again
         super().__init__()
         self.given, self.kept = given, torch_kept.NOTHING
         self.optional: list[fx.Node] = []

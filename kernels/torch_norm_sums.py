@@ -3,8 +3,9 @@
     before:  y = act(norm(x) + residual)        three layers' work, in the forward of a block
     after:   y = norm(x, residual)
 
-The block is traced by torch.fx, and computes from then on what its graph says. That is done only where the graph is the
-same in training and in evaluation, so that nothing in it is fixed but which parts are called, and in which order.
+The block is traced by torch.fx, and computes from then on what its graph says, while its settings and the layers that
+the graph does without are those it was traced with. That is done only where the graph is the same however the block is
+called, and says all that it does.
 """
 
 from __future__ import annotations

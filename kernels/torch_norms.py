@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -300,18 +299,6 @@ def tracer(given: bool = False, opened: Collection[nn.Module] | None = None) -> 
     return _Tracer(given, opened)
 
 
-def takes_one(part: nn.Module) -> bool:
-    """Whether a part has one operand, which is always given: then a graph of it says what each call does."""
-    try:
-        operands = list(inspect.signature(part.forward).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    return len(operands) == 1 and operands[0].kind is _PLAIN and operands[0].default is inspect.Parameter.empty
-
-
-_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
 def _followers(model: nn.Module) -> tuple[dict[nn.Module, nn.Module], str]:
     """The activation behind each norm, however the model is called; and why nothing is known, if so.
 
@@ -337,7 +324,15 @@ def _always(model: nn.Module) -> dict[nn.Module, nn.Module]:
                 ways.append(_pairs(model, reader.trace(model), reader.kept.nodes))
         if not reader.optional:
             break
-    return {norm: act for norm, act in ways[0].items() if all(way.get(norm) is act for way in ways)}
+    within = [set(part.modules()) for part in model.modules() if not bare(part)]
+    elsewhere = held(model) | {part for norm in model.modules() if _own_activation(norm) for part in norm.children()}
+    return {
+        norm: act
+        for norm, act in ways[0].items()
+        if all(way.get(norm) is act for way in ways)
+        and not {norm, act} & elsewhere
+        and all((norm in parts) == (act in parts) for parts in within)  # hooks are given what is between
+    }
 
 
 @contextmanager
@@ -382,15 +377,7 @@ def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict
         if act is not None and activation_name(act) and bare(act):
             found[norm] = act
             fed.setdefault(act, set()).update(node for node in readers if node is not None)
-    within = [set(part.modules()) for part in model.modules() if not bare(part)]
-    elsewhere = held(model) | {part for norm in model.modules() if _own_activation(norm) for part in norm.children()}
-    return {
-        norm: act
-        for norm, act in found.items()
-        if fed[act] == set(called[act])
-        and not {norm, act} & elsewhere
-        and all((norm in parts) == (act in parts) for parts in within)  # hooks are given what is between
-    }
+    return {norm: act for norm, act in found.items() if fed[act] == set(called[act])}
 
 
 def held(model: nn.Module) -> set[nn.Module]:
