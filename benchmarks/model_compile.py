@@ -2,7 +2,7 @@
 
 Compiling takes a minute or two of one processor for each model and contender, and most of the work of the others. So
 that happens in a process for each, side by side, which leave what they compiled in torch's cache on disk; a process for
-each model then finds it there, and times both contenders in turns, alone. Models that are not compiled when seven
+each model then finds it there, and times all contenders in turns, alone. Models that are not compiled when seven
 tenths of the time given are over are ended, so that those that are ready are timed; what one has found is written
 before the next begins.
 
@@ -44,7 +44,7 @@ from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     issued,
 )
 
-CONTENDERS = ("cudnn", "ours")
+CONTENDERS = ("cudnn", "ours", "everything")
 READY = 0.7  # of the time given: what is not compiled by then is not timed
 PROFILED = 3  # steps
 Found = dict[str, Any]
@@ -109,13 +109,13 @@ class Compiled:
     def _step(self, name: str, who: str) -> Step:
         import torch
 
-        from tapestry.kernels.torch import replace_convolutions
+        from tapestry.kernels.torch import fuse_for_training, replace_convolutions
         from tapestry.kernels.warm_up import warm_up
 
         model = created(name)
         contender = Contender(model, self.sizes)
-        if who == "ours":
-            report = replace_convolutions(model)
+        if who != "cudnn":
+            report = replace_convolutions(model) if who == "ours" else fuse_for_training(model).convolutions
             self.found["taken"], self.found["left"] = len(report.taken), len(report.left)
             with torch.autocast(DEVICE, torch.bfloat16):
                 warm_up(model, contender.images)

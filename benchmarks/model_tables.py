@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_tables import table  # type: ignore[import-not-found, unused-ignore]
 
-LOSSES = ("first", "last", "cudnn_again", "ours", "norms")
+LOSSES = ("first", "last", "cudnn_again", "ours", "norms", "everything")
+FUSED = ("norms", "everything")  # what is fused in training beside convolutions
 TRAINING = ("training_graph_ms", "training_eager_ms")
+COMPILING = ("training_compile_ms", "training_compile_graph_ms")
+COMPILED = ("cuDNN", "ours", "×", "everything", "×")
 FUSED_GOALS = {"efficientnet_b0": 1.5, "mobilenetv3_large_100": 1.5}
+
+GIB = 1 << 30
 
 Cases = Mapping[str, Mapping[str, Any]]
 Goals = Mapping[str, float | None]
@@ -18,7 +23,7 @@ Goals = Mapping[str, float | None]
 def tables(data: Mapping[str, Any], goals: Goals) -> str:
     """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model, or None."""
     cases = {name: data["models"][name] for name in goals if name in data["models"]}
-    parts = [_head(data["machine"]), _training(cases, goals), _everything(cases), _inference(cases), _first(cases)]
+    parts = [_head(data["machine"]), _training(cases, goals), _memory(cases), _inference(cases), _first(cases)]
     parts.append(_losses(cases))
     missing = [name for name in goals if name not in cases]
     failed = [
@@ -40,37 +45,44 @@ def _head(machine: Mapping[str, Any]) -> str:
     return f"{machine['gpu']}, {software}, {machine['date']}."
 
 
-def _pair(case: Mapping[str, Any], what: str, ours: str = "ours") -> list[str]:
-    """Milliseconds of cuDNN's and of ours, and how many times as fast ours is."""
-    times = case.get(what, {})
-    return [f"{times['cudnn']:.1f}", *_beside(times, ours)] if "cudnn" in times else ["-", "-", "-"]
-
-
 def _beside(times: Mapping[str, float], ours: str) -> list[str]:
     """Milliseconds of one of ours, and how many times as fast as cuDNN's it is."""
     return [f"{times[ours]:.1f}", f"{times['cudnn'] / times[ours]:.2f}"] if ours in times else ["-", "-"]
 
 
 def _training(cases: Cases, goals: Goals) -> str:
-    three = ["cuDNN", "ours", "×", "+ norms", "×"]
-    head = ["model, batch", "layers", "norms", *three, "goal", *three, "compile: cuDNN", "ours", "×"]
-    head += ["compile, graph: cuDNN", "ours", "×"]
-    head[3], head[9] = "graph: cuDNN", "eager: cuDNN"
+    times = ["cuDNN", "ours", "×", "+ norms", "×", "everything", "×"]
+    head = ["model, batch", "layers", "norms", "excitations", "biases", *_of("graph", times), "goal"]
+    head += [*_of("eager", times), *_of("compile", COMPILED), *_of("compile, graph", COMPILED)]
     rows = []
     for name, case in cases.items():
         if "taken" not in case:
             continue
-        layers = f"{case['taken']} of {case['taken'] + case['left']}"
-        graph, eager = ([*_pair(case, what), *_beside(case.get(what, {}), "norms")] for what in TRAINING)
-        rest = [*eager, *_pair(case, "training_compile_ms"), *_pair(case, "training_compile_graph_ms")]
+        taken = [f"{case['taken']} of {case['taken'] + case['left']}"]
+        taken += [str(case.get(what, "-")) for what in ("norms", "excitations", "biases")]
+        graph, eager = (_each(case, what, ("ours", *FUSED)) for what in TRAINING)
+        compiled = [cell for what in COMPILING for cell in _each(case, what, ("ours", "everything"))]
         goal = "-" if goals[name] is None else f"{goals[name]:.2f}"
-        rows.append([f"{name}, {case['batch']}", layers, str(case.get("norms", "-")), *graph, goal, *rest])
+        rows.append([f"{name}, {case['batch']}", *taken, *graph, goal, *eager, *compiled])
     title = (
-        "Training, forward and backward, ms: `ours` has our convolutions alone, `+ norms` fused norms too. The"
-        " goal of eager and of\ncompiled models is 1.00. `compile, graph` are compiled steps captured as CUDA"
-        " graphs:\n\n"
+        "Training, forward and backward, ms: `ours` has our convolutions alone, `+ norms` fused norms too, `everything`"
+        " is `fuse_for_training`.\nThe goal of eager and of compiled models is 1.00. `compile, graph` are compiled"
+        " steps captured as CUDA graphs:\n\n"
     )
     return title + _measured(head, rows) if rows else ""
+
+
+def _of(kind: str, columns: Sequence[str]) -> list[str]:
+    """The heads of columns, the first of which says what they are of."""
+    return [f"{kind}: {columns[0]}", *columns[1:]]
+
+
+def _each(case: Mapping[str, Any], what: str, contenders: Sequence[str]) -> list[str]:
+    """Milliseconds of cuDNN's, and of each of ours with how many times as fast it is."""
+    times = case.get(what, {})
+    if "cudnn" not in times:
+        return ["-"] * (1 + 2 * len(contenders))
+    return [f"{times['cudnn']:.1f}", *(cell for who in contenders for cell in _beside(times, who))]
 
 
 def _measured(head: list[str], rows: list[list[str]]) -> str:
@@ -79,26 +91,20 @@ def _measured(head: list[str], rows: list[list[str]]) -> str:
     return str(table([head[number] for number in kept], [[row[number] for number in kept] for row in rows]))
 
 
-REST = ("norms", "excitations", "biases")  # what is fused, one after the other
-
-
-def _everything(cases: Cases) -> str:
+def _memory(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
-        if "everything_graph_ms" in case:
-            cells = [cell for kind in ("graph", "eager") for cell in _one_by_one(case[f"everything_{kind}_ms"])]
-            rows.append([name, *(str(case[what]) for what in REST), *cells])
-    head = ["model", *REST, "graph: + norms", "+ excitations", "+ biases", "×", "eager: + norms"]
-    title = (
-        "Training with fused norms, with squeeze-and-excitations by kernels too, and with gradients of biases as well,"
-        " ms,\nand how many times as fast as with norms alone that is:\n\n"
-    )
-    return title + table([*head, *head[5:8]], rows) + "\n" if rows else ""
+        if sizes := case.get("memory_bytes"):
+            ours = [sizes.get(who) for who in ("ours", *FUSED)]
+            cells = [cell for size in ours for cell in _share(size, sizes["cudnn"])]
+            rows.append([name, f"{sizes['cudnn'] / GIB:.2f}", *cells])
+    head = ["model", "cuDNN", "ours", "of cuDNN's", "+ norms", "of cuDNN's", "everything", "of cuDNN's"]
+    title = "The most memory that an eager step of training has beside weights and images, GiB:\n\n"
+    return title + _measured(head, rows) if rows else ""
 
 
-def _one_by_one(times: Mapping[str, float]) -> list[str]:
-    last = next(times[what] for what in reversed(REST) if what in times)
-    return [*(f"{times[what]:.1f}" if what in times else "-" for what in REST), f"{times['norms'] / last:.2f}"]
+def _share(size: int | None, of: int) -> list[str]:
+    return ["-", "-"] if size is None else [f"{size / GIB:.2f}", f"{size / of:.2f}"]
 
 
 def _inference(cases: Cases) -> str:
@@ -124,10 +130,10 @@ def _inference(cases: Cases) -> str:
     for name, case in cases.items():
         if "fused_graph_ms" not in case and "inference_eager_ms" not in case:
             continue
-        pairs = [text for what in ("graph", "eager", "compile") for text in _pair(case, f"fused_{what}_ms", "fused")]
+        pairs = [text for what in ("graph", "eager", "compile") for text in _each(case, f"fused_{what}_ms", ("fused",))]
         goal = f"{FUSED_GOALS[name]:.2f}" if name in FUSED_GOALS else "-"
         errors = [f"{value:.4f}" for value in case.get("fused_error", {}).values()] or ["-", "-"]
-        rows.append([name, *pairs, goal, *_pair(case, "inference_eager_ms"), *errors])
+        rows.append([name, *pairs, goal, *_each(case, "inference_eager_ms", ("ours",)), *errors])
     title = (
         "Inference, ms: the model in bf16 beside `fuse_for_inference` of it; and under autocast, replaced layers alone."
         " Errors are of the\nresults, relative, against the model in f32:\n\n"
@@ -159,5 +165,6 @@ def _losses(cases: Cases) -> str:
         "largest difference of two runs of cuDNN's",
         "of ours from the first",
         "of + norms",
+        "of everything",
     ]
     return "Losses of 100 steps of SGD on one batch:\n\n" + table(head, rows) if rows else ""

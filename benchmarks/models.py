@@ -1,12 +1,12 @@
 """`make bench-models`: timm's models with our convolutions beside cuDNN's, in one run on one GPU.
 
-Training is forward and backward under bf16 autocast, with our convolutions alone and after `fuse_norms` too; inference
-is forward alone; both channels-last, random weights and images. Fused inference is of `fuse_for_inference`, beside the
-model in bf16. `cudnn.benchmark` is off, as torch has it, unless asked for. Models come in the order of `MODELS`, and
-what was measured is written as it comes: a limit on time leaves out the last ones, and a second run goes on there. With
-`--jobs` several models are made ready side by side, each in a process of its own (cuDNN takes half a second for each
-pass of each layer that it meets first), and timed one at a time, when nobody makes anything ready: eager steps are the
-host's work.
+Training is forward and backward under bf16 autocast: with our convolutions alone, after `fuse_norms` too, and after
+`fuse_for_training`, which is everything. Inference is forward alone. All are channels-last, with random weights and
+images. Fused inference is of `fuse_for_inference`, beside the model in bf16. `cudnn.benchmark` is off, as torch has it,
+unless asked for. Models come in the order of `MODELS`, and what was measured is written as it comes: a limit on time
+leaves out the last ones, and a second run goes on there. With `--jobs` several models are made ready side by side, each
+in a process of its own (cuDNN takes half a second for each pass of each layer that it meets first), and timed one at a
+time, when nobody makes anything ready: eager steps are the host's work.
 
     python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
 
@@ -52,8 +52,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
 MODES = {  # what is measured, and what of the results says that it was
     "first": "first_ours_s", "graph": "inference_graph_ms", "eager": "inference_eager_ms", "fused": "fused_graph_ms",
-    "loss": "loss", "everything": "everything_graph_ms", "compile": "training_compile_ms",
-    "compile-inference": "fused_compile_ms",
+    "loss": "loss", "memory": "memory_bytes", "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
 }  # fmt: skip
 COMPILE = "compile"  # training of compiled models, each in processes of its own
 KEEPING = threading.Lock()  # models that are timed by turns note what they have side by side
@@ -64,7 +63,7 @@ class Measurement:
     """What is measured of one model, each part by itself: one that fails is noted, and the others go on."""
 
     def __init__(self, name: str, note: Callable[[dict[str, Any]], None]) -> None:
-        from tapestry.kernels.torch import fuse_norms, replace_convolutions
+        from tapestry.kernels.torch import fuse_for_training, fuse_norms, replace_convolutions
 
         self.name, self.note, self.case, sizes = name, note, {}, KNOWN[name]
         model = created(name)
@@ -73,17 +72,19 @@ class Measurement:
         self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
         self.normed = Contender(copy.deepcopy(self.ours.model), sizes)
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
+        self.whole = Contender(copy.deepcopy(model), sizes)
+        everything = fuse_for_training(self.whole.model)
+        self.case["excitations"], self.case["biases"] = len(everything.excitations), len(everything.biases)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
-        self.all: dict[str, Step] = {}
 
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
             "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
-            "everything": self.everything, "compile-inference": self.compiled_inference,
+            "memory": self.memory, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
-            "graph": self.met, "eager": self.met, "fused": self.fusion, "everything": self.rest,
+            "graph": self.met, "eager": self.met, "memory": self.met, "fused": self.fusion,
             "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
@@ -139,37 +140,33 @@ class Measurement:
         self.case["training_eager_ms"] = by_host(self._training())
         self.case["inference_eager_ms"] = self._in_evaluation()
 
-    def rest(self) -> None:
-        """Everything that fused excitations and biases need is compiled, where a model has any."""
-        from tapestry.kernels import torch_native
-        from tapestry.kernels.torch import fuse_biases, fuse_excitations
+    def memory(self) -> None:
+        """Bytes that a step has at most beside weights, buffers and images: what forward keeps, gradients and the like.
+        The second step of each is measured: the first one has what is made once.
+        """
+        import torch
 
-        contenders = {"norms": self.normed}
-        for what, fuse in (("excitations", fuse_excitations), ("biases", fuse_biases)):
-            fused = copy.copy(self.normed)
-            fused.model = copy.deepcopy(next(reversed(contenders.values())).model)
-            self.case[what] = len(fuse(fused.model))
-            if self.case[what]:
-                contenders[what] = fused
-        if len(contenders) == 1:
-            return
-        self.case["native"] = torch_native.wait()
-        self.all = {who: contender.training() for who, contender in contenders.items()}
-        for step in self.all.values():
+        self.case["memory_bytes"] = {}
+        for who, step in self._training().items():
             step()
-
-    def everything(self) -> None:
-        """Training with fused norms, with fused excitations too, and with biases."""
-        if self.all:
-            self.case["everything_eager_ms"] = by_host(self.all)
-            self.case["everything_graph_ms"] = in_turns({who: captured(step) for who, step in self.all.items()})
+            for contender in (self.theirs, self.ours, self.normed, self.whole):
+                contender.model.zero_grad(set_to_none=True)
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            step()
+            self.case["memory_bytes"][who] = torch.cuda.max_memory_allocated() - before
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
-        """cuDNN's, ours, and ours whose norms are fused too, where there are any."""
+        """cuDNN's, ours, ours with fused norms too, and everything: where there is any of what makes them differ."""
         steps = self._steps(Contender.training, made)
-        if self.case["norms"]:
-            step = self.normed.training()
-            steps["norms"] = made(step) if made else step
+        more = {"norms": self.normed} if self.case["norms"] else {}
+        if self.case["excitations"] or self.case["biases"]:
+            more["everything"] = self.whole
+        for who, contender in more.items():
+            step = contender.training()
+            steps[who] = made(step) if made else step
         return steps
 
     def _steps(self, kind: Callable[[Contender], Step], made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
@@ -234,14 +231,11 @@ class Measurement:
 
     def loss(self) -> None:
         """The largest difference of the curves, ours from cuDNN's and two of cuDNN's from one another."""
-        contenders = (self.theirs, self.theirs, self.ours, self.normed)
-        first, again, mine, normed = (contender.losses() for contender in contenders)
-        self.case["loss"] = {
-            "first": first[0], "last": first[-1],
-            "cudnn_again": max(abs(a - b) for a, b in zip(first, again, strict=True)),
-            "ours": max(abs(a - b) for a, b in zip(first, mine, strict=True)),
-            "norms": max(abs(a - b) for a, b in zip(first, normed, strict=True)),
-        }  # fmt: skip
+        others = {"cudnn_again": self.theirs, "ours": self.ours, "norms": self.normed, "everything": self.whole}
+        first = self.theirs.losses()
+        self.case["loss"] = {"first": first[0], "last": first[-1]}
+        for who, contender in others.items():
+            self.case["loss"][who] = max(abs(a - b) for a, b in zip(first, contender.losses(), strict=True))
 
 
 def machine() -> dict[str, Any]:

@@ -45,7 +45,10 @@ def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(found, "DEVICE", "cpu")
     monkeypatch.setattr(found, "captured", lambda step, compiled=False: step)
     monkeypatch.setattr(found, "missing", lambda: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for what in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, what, lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1 << 29)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1 << 31)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
     monkeypatch.setattr(warm_up, "warm_up", lambda model, example: [])
     monkeypatch.setitem(found.MODELS, "efficientnet_b0", steps.Model(2, 16, goal=1.25))
@@ -72,26 +75,26 @@ def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, mon
 
 def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp_path: Path) -> None:
     measured = models.Measurement("efficientnet_b0", lambda case: None)
-    measured.run(["graph", "eager", "everything"], monotonic() + 100)
+    measured.run(["graph", "eager", "memory"], monotonic() + 100)
     assert measured.case["norms"] == 1
     assert measured.case["excitations"] == 0
-    assert set(measured.case["everything_graph_ms"]) == {"norms", "biases"}
-    assert set(measured.case["training_graph_ms"]) == {"cudnn", "ours", "norms"}
+    assert measured.case["biases"] == 2
+    contenders = {"cudnn", "ours", "norms", "everything"}
+    assert set(measured.case["training_graph_ms"]) == set(measured.case["training_eager_ms"]) == contenders
+    assert measured.case["memory_bytes"] == dict.fromkeys(contenders, 3 << 29)
     assert set(measured.case["inference_eager_ms"]) == {"cudnn", "ours"}
-    measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0}
+    measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0, "everything": 0.5}
     measured.case["training_eager_ms"] = {"cudnn": 6.0, "ours": 4.0}  # of before there were norms
-    measured.case["training_compile_ms"] = {"cudnn": 5.0, "ours": 2.5}
-    measured.case["everything_graph_ms"] = {"norms": 3.0, "biases": 2.0}
-    measured.case["everything_eager_ms"] = {"norms": 4.0, "excitations": 3.0, "biases": 2.5}
+    measured.case["training_compile_ms"] = {"cudnn": 5.0, "ours": 2.5, "everything": 2.0}
+    measured.case["memory_bytes"] |= {"ours": 1 << 30, "everything": 1 << 29}
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
     models.write_page(found, page)
-    cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | 5.0 | 2.5 | 2.00 |"
-    assert f"| efficientnet_b0, 2 | 2 of 3 | 1 | {cells}" in page.read_text(encoding="utf-8")
-    biases = measured.case["biases"]
-    cells = f"1 | 0 | {biases} | 3.0 | - | 2.0 | 1.50 | 4.0 | 3.0 | 2.5 | 1.60 |"
-    assert f"| efficientnet_b0 | {cells}" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 0.5 | 6.00 | 1.25 | 6.0 | 4.0 | 1.50 | 5.0 | 2.5 | 2.00 | 2.0 | 2.50 |"
+    assert f"| efficientnet_b0, 2 | 2 of 3 | 1 | 0 | 2 | {cells}" in text
+    assert "| efficientnet_b0 | 1.50 | 1.00 | 0.67 | 1.50 | 1.00 | 0.50 | 0.33 |" in text
 
 
 def test_models_of_others_have_a_table_of_their_own(models: ModuleType, tmp_path: Path) -> None:
@@ -121,10 +124,11 @@ def test_training_with_everything(models: ModuleType, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(sys.modules["timm"], "create_model", created)
     measured = models.Measurement("efficientnet_b0", lambda case: None)
-    measured.run(["everything"], monotonic() + 100)
+    measured.run(["loss"], monotonic() + 100)
     assert (measured.case["excitations"], measured.case["biases"]) == (1, 3)  # two of the module, and the last layer's
-    for kind in ("graph", "eager"):
-        assert set(measured.case[f"everything_{kind}_ms"]) == {"norms", "excitations", "biases"}
+    loss = measured.case["loss"]
+    assert {"cudnn_again", "ours", "norms", "everything"} < set(loss)
+    assert loss["everything"] < 1e-2 * loss["first"]
 
 
 def test_what_is_compiled_is_what_is_called(models: ModuleType) -> None:
@@ -172,7 +176,8 @@ def test_what_was_measured_is_not_measured_again(
     def measure(names: list[str], limit: float, jobs: int, note: Any, profile: Any) -> None:
         for name in names:
             ran.append(["compile"])
-            times = {"cudnn": 2.0, "ours": 1.0} if len(ran) > 2 else {"cudnn": 2.0}  # ours was not ready at first
+            ready = ("cudnn", "ours", "everything") if len(ran) > 2 else ("cudnn",)  # ours were not ready at first
+            times = dict.fromkeys(ready, 2.0)
             note(name, {"training_compile_ms": times})
 
     monkeypatch.setattr(models.Measurement, "run", run)
@@ -218,10 +223,10 @@ def test_compiled_contenders_write_what_they_find_as_it_comes(
     found = json.loads(part.read_text(encoding="utf-8"))
     assert (found["taken"], found["left"], found["batch"]) == (2, 1, 2)
     assert found["compile_graph_failed"] == "copies from the host"
-    assert set(found["training_compile_ms"]) == set(found["training_compile_issue_ms"]) == {"cudnn", "ours"}
+    assert set(found["training_compile_ms"]) == set(found["training_compile_issue_ms"]) == set(compiling.CONTENDERS)
     monkeypatch.setattr(compiling, "captured", lambda step, compiled=False: step)
     compiled.timed()
-    assert set(json.loads(part.read_text(encoding="utf-8"))["training_compile_graph_ms"]) == {"cudnn", "ours"}
+    assert set(json.loads(part.read_text(encoding="utf-8"))["training_compile_graph_ms"]) == set(compiling.CONTENDERS)
 
 
 CHILD = """
@@ -233,7 +238,7 @@ if "--ahead" in rest:
     open(part, "w").write(json.dumps({"compile_s": 1.0}))
 else:
     assert rest[-2] == "--profile"
-    open(part, "w").write(json.dumps({"training_compile_ms": {"cudnn": 2.0, "ours": 1.0}}))
+    open(part, "w").write(json.dumps({"training_compile_ms": {"cudnn": 2.0, "ours": 1.0, "everything": 0.5}}))
     time.sleep(600 if name == "hanging" else 0)
 """
 
@@ -247,8 +252,9 @@ def test_what_is_not_compiled_in_time_is_not_timed_and_what_is_found_is_kept(
     names = ["quick", "slow", "hanging"]
     profiles = tmp_path / "profiles"
     compiling.measure(names, 8.0, 3, lambda name, case: found.update({name: case}), profiles)
-    times = {"training_compile_ms": {"cudnn": 2.0, "ours": 1.0}, "compile_s": {"cudnn": 1.0, "ours": 1.0}}
-    assert found == {"quick": times, "hanging": times, "slow": {"compile_s": {"cudnn": 1.0}}}
+    took = {"cudnn": 1.0, "ours": 1.0, "everything": 1.0}
+    times = {"training_compile_ms": {"cudnn": 2.0, "ours": 1.0, "everything": 0.5}, "compile_s": took}
+    assert found == {"quick": times, "hanging": times, "slow": {"compile_s": {"cudnn": 1.0, "everything": 1.0}}}
 
 
 def test_models_that_are_noted_at_once_leave_a_whole_file(models: ModuleType, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from torch import Tensor, nn
 from tapestry.kernels import torch_calls
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.runtime.moving import Moving
-from tapestry.kernels.torch import conv2d, fuse_for_inference, replace_convolutions
+from tapestry.kernels.torch import (
+    FusedForTraining,
+    conv2d,
+    fuse_for_inference,
+    fuse_for_training,
+    replace_convolutions,
+)
 from tapestry.kernels.torch_geometry import packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -418,10 +425,15 @@ def losses(model: nn.Module, layout: torch.memory_format) -> Tensor:
     return torch.stack(found)
 
 
-def test_losses_are_those_of_cudnn() -> None:
+@pytest.mark.parametrize("fuse", [replace_convolutions, fuse_for_training])
+def test_losses_are_those_of_cudnn(fuse: Callable[[nn.Module], Any]) -> None:
     """Within what two runs of cuDNN's differ by, whose tensors lie in memory in different orders."""
     theirs, other, ours = (small_model() for _ in range(3))
-    assert len(replace_convolutions(ours).taken) == 4
+    report = fuse(ours)
+    if isinstance(report, FusedForTraining):
+        assert (len(report.norms.taken), report.biases) == (4, ("7", "15"))
+        report = report.convolutions
+    assert len(report.taken) == 4
     expected = losses(theirs.to(memory_format=torch.channels_last), torch.channels_last)
     noise = (losses(other, torch.contiguous_format) - expected).square().mean().sqrt()
     found = losses(ours.to(memory_format=torch.channels_last), torch.channels_last)
