@@ -70,7 +70,7 @@ class BiasedLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """[..., c] to [..., k]."""
         weight, bias = self._parameters.get("weight"), self._parameters.get("bias")
-        native = torch_native.biased_linear
+        native = None if torch.compiler.is_compiling() else torch_native.biased_linear  # of which no graph may depend
         if native is not None and not _traced():
             known = native(input, weight, bias)
             if known is not None:

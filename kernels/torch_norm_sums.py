@@ -16,6 +16,7 @@ from itertools import product
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from .torch_hooks import bare
@@ -23,6 +24,7 @@ from .torch_in_place import ADDITIONS, makes_new, undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, in_mode, recorded_and_lowered, same_places, tracer
 
 Setting = tuple[str, str, Any]  # a part, by its name, an attribute of it or the name of a layer in it, and which
+Held = tuple[dict[str, Any], str, Any]  # the same with what holds it
 
 
 class Rewritten:
@@ -40,16 +42,23 @@ class Rewritten:
         names = dict(known)
         exec(compile(source, f"<{type(module).__name__}, rewritten>", "exec"), names)
         self.function: Callable[..., Any] = names["forward"]
-        self._held: list[tuple[dict[str, Any], str, Any]] | None = None
+        self._held: list[Held] | None = None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        if self._held is None:  # not before the module has its parts: it may be being copied
-            self._held = [(_where(self.module, *each), *each[1:]) for each in self.settings]
-        for held, name, was in self._held:
+        if torch.compiler.is_compiling():  # a graph depends on what it is traced with: not on what is filled in later
+            asked = self._holders()
+        elif self._held is None:  # not before the module has its parts: it may be being copied
+            asked = self._held = self._holders()
+        else:
+            asked = self._held
+        for held, name, was in asked:
             now = held.get(name)
             if now is not was and (type(now) is not type(was) or isinstance(was, nn.Module) or now != was):
                 return type(self.module).forward(self.module, *given, **named)
         return self.function(self.module, *given, **named)
+
+    def _holders(self) -> list[Held]:
+        return [(_where(self.module, *each), *each[1:]) for each in self.settings]
 
     def of_replica(self) -> Any:
         """A copy of the module for another device, as nn.DataParallel makes it."""

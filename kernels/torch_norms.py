@@ -89,7 +89,9 @@ class NormAct2d(nn.BatchNorm2d):
         """The same by the kernels; None where that is torch's."""
         parameters, buffers = self._parameters, self._buffers
         weight, bias = parameters["weight"], parameters["bias"]
-        if torch_native.norm is not None and activation is not None and not torch.compiler.is_compiling():
+        # Asked first: a graph that is being traced would depend on whether the extension is there, which it soon is.
+        compiling = torch.compiler.is_compiling()
+        if not compiling and torch_native.norm is not None and activation is not None:
             setting = torch_norm_calls.setting_of(self.eps, activation)
             made = self._native(torch_native.norm, x, residual, weight, bias, setting)
             if made is not None:
@@ -102,7 +104,7 @@ class NormAct2d(nn.BatchNorm2d):
             if mean is None or variance is None or batches is None or mean.dtype is not torch.float32:
                 return None
             running = Running(mean, variance, batches, self.momentum)
-        if torch.compiler.is_compiling():
+        if compiling:
             return self._traced(x, residual, norm, running)
         plain = torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual)
         known = weight if weight is not None else buffers.get("running_mean")

@@ -6,13 +6,15 @@ import copy
 import pickle
 from collections.abc import Callable
 from itertools import permutations
-from typing import Any
+from typing import Any, get_type_hints
+from zlib import crc32
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tapestry.kernels import torch_native
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import (
     fuse_biases,
@@ -137,6 +139,25 @@ def test_graphs_of_torch_compile_have_no_breaks() -> None:
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for one, other in zip(gradients(compiled, model), gradients(before := net(), before), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_graphs_of_torch_compile_do_not_ask_for_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while a model is compiled, or later: neither is anything a graph depends on."""
+    model, compiled = net(), []
+    fuse_for_training(model)
+    names = [name for name in get_type_hints(torch_native) if getattr(torch_native, name) is None and name[0] != "_"]
+    assert {"convolve", "norm", "layer_norm", "squeezed", "first", "linked", "biased_linear"} <= set(names)
+
+    def arrives(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        compiled.append(graph)
+        for name in names:
+            monkeypatch.setattr(torch_native, name, crc32)  # as what the extension has, a function of C's
+        return graph
+
+    called = torch.compile(model, backend=arrives, fullgraph=True)
+    expected = called(images())
+    torch.testing.assert_close(called(images()), expected)
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
