@@ -126,7 +126,7 @@ def _layers(
 ) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; in training, of biases and fused norms.
 
-    Those that take longest to be compiled come first, so that others are chosen and compiled meanwhile.
+    Those that take longest to be compiled come first, of those that have to be chosen: others are chosen meanwhile.
     """
     from .choosing import Call, chosen
     from .torch_biases import BiasedConv2d, BiasedLinear
@@ -138,19 +138,20 @@ def _layers(
     from .torch_norms import kinds, lowered
     from .torch_response_norms import response_kinds
 
-    yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)  # nothing has to be chosen for them
+    # Nothing has to be chosen for these: they are compiled while the first of the others are chosen.
+    yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)
+    if model.training:
+        yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
+        yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
+        yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
+    if "weight_gradient" in passes:
+        layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]
+        yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))
     calls = [Call(of.problem, what, of.biased, of.wide) for of in called for what in passes if what in of.passes]
     for call in chosen(sorted(calls, key=lambda call: _length(call.what, call.problem), reverse=True), gpu, jobs):
         if not left_on(call.problem, call.what, gpu):
             yield from call.recipes(gpu)
     yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
-    if "weight_gradient" in passes:
-        layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]
-        yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))
-    if model.training:
-        yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
-        yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
-        yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
 
 
 def _length(what: Pass, problem: ConvolutionProblem) -> tuple[bool, int]:
