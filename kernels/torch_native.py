@@ -116,12 +116,12 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .torch_channel_sums import sums_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
     from .torch_layer_norms import layer_norm_backward_of
-    from .torch_norm_operators import norm_backward_of
+    from .torch_norm_operators import lowered_norm, lowered_norm_gradients, norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
     from .torch_stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
-    rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of)
+    rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of, lowered_norm, lowered_norm_gradients)
     extension.serve(device, functions, *convolutions, *norms, *rest)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
@@ -190,6 +190,11 @@ def learn_gradients(
         wide = made[1].dtype is torch.float32
         words = _description(made, room, launches)
         _extension.add_gradients(*operands, wide, number, geometry.groups, words)
+
+
+def name_setting(number: int, epsilon: float, activation: str) -> None:
+    """Tell what the number of a norm's setting says."""
+    _extension.name_setting(number, epsilon, activation)
 
 
 def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:

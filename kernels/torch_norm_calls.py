@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,23 +22,11 @@ from .runtime import moving
 from .runtime.compiler import Recipe
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
-from .torch_norm_library import Norm
+from .torch_norm_library import Norm, Running
 from .torch_operands import ALIGNED
 
 _torch: Any = torch  # what is not typed by torch
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
-
-
-class Running(NamedTuple):
-    """What a layer remembers and a call brings up to date: mean, variance (f32 a channel) and the number of batches.
-
-    A `momentum` of None is the mean over all batches.
-    """
-
-    mean: Tensor
-    variance: Tensor
-    batches: Tensor
-    momentum: float | None
 
 
 class Compilable(Protocol):
@@ -161,7 +149,7 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
         room = _room(plan, stream)
         plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
     if plan.is_news(given, (x, residual)):
-        call = (x, residual, norm.weight, norm.bias, mean, setting_of(*norm[2:]), plan.momentum)
+        call = (x, residual, norm.weight, norm.bias, mean, _named_setting(norm), plan.momentum)
         torch_native.learn_norm("norm", call, plan.cut.workspace, plan.launches)
     return y, statistics, plan
 
@@ -183,7 +171,7 @@ def gradient(
         made = (dx, to_weight, to_bias, _room(plan, stream))
         plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
     if plan.is_news(given, (x, dy, other)):
-        call = (x, other, norm.weight, norm.bias, setting_of(*norm[2:]))
+        call = (x, other, norm.weight, norm.bias, _named_setting(norm))
         torch_native.learn_norm("norm_gradient", call, plan.cut.workspace, plan.launches)
     return dx, to_weight, to_bias, passed
 
@@ -200,6 +188,13 @@ def setting_of(epsilon: float, activation: str) -> int:
     """
     number = len(_settings) << 2 | (activation in TOLD_BY_RESULT) << 1 | (activation != "")
     _settings[number] = (epsilon, activation)
+    return number
+
+
+def _named_setting(norm: Norm) -> int:
+    """The same of a norm; the extension then knows it by name too, as operators of graphs have it."""
+    number = setting_of(norm.epsilon, norm.activation)
+    torch_native.name_setting(number, norm.epsilon, norm.activation)
     return number
 
 

@@ -32,6 +32,18 @@ SLOPES: dict[str, Any] = {  # of dy and what the activation was given
 }
 
 
+class Running(NamedTuple):
+    """What a layer remembers and a call brings up to date: mean, variance (f32 a channel) and the number of batches.
+
+    A `momentum` of None is the mean over all batches.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+    momentum: float | None
+
+
 class Norm(NamedTuple):
     """What a batch norm does to the values of a channel: weight and bias [c], or None, and what follows."""
 
@@ -55,6 +67,15 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm) -> tuple[Tensor, Ten
         before = before + residual
     y = FUNCTIONS[norm.activation](before).to(x.dtype)
     return y.contiguous(memory_format=torch.channels_last), torch.stack([mean, variance])
+
+
+def remember(running: Running, statistics: Tensor, count: int) -> None:
+    """Bring up to date what a layer remembers, of `count` values a channel: their variance is no more biased."""
+    running.batches.add_(1)
+    share = running.batches.reciprocal() if running.momentum is None else running.momentum
+    mean, variance = statistics.to(running.mean.dtype).unbind()
+    running.mean.lerp_(mean, share)
+    running.variance.lerp_(variance * (count / (count - 1)), share)
 
 
 def gradient(

@@ -1,22 +1,27 @@
-"""`tapestry::batch_norm_act` and its gradient as torch operators, and the same past torch's dispatcher.
+"""`tapestry::batch_norm_act`, the one that remembers and their gradient as operators, and past torch's dispatcher.
 
     y = activation((x - mean) / sqrt(variance + epsilon) * weight + bias + residual)
 
 with the mean and the variance of the batch, which are the second result, f32 [2, c]. x, residual and results are
 [n, c, h, w], channels-last; weight and bias are f32. CUDA tensors run the kernels of this package on torch's current
 stream, CPU tensors torch's functions. A gradient of a gradient is refused.
+
+`batch_norm_act_remembered` brings what a layer remembers up to date as well, in the same launches. Below autograd, and
+so in the graphs of torch.compile, it is `batch_norm_act_lowered`, and the gradient is `batch_norm_act_gradients`: these
+two have no derivatives, and the extension computes them without Python, as such graphs are the host's work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import torch_autograd, torch_norm_calls, torch_norm_library
-from .torch_norm_calls import Running, other_of
-from .torch_norm_library import Norm
+from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_library
+from .torch_norm_calls import other_of
+from .torch_norm_library import Norm, Running
 from .torch_recorded import Recorded, no_second_derivative
 
 _torch: Any = torch
@@ -27,8 +32,21 @@ _LIBRARY.define(
     f"batch_norm_act_gradient(Tensor x, Tensor dy, Tensor? other, Tensor statistics, {_NORM})"
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
+_KEPT = "Tensor? weight, Tensor? bias, Tensor(a!) mean, Tensor(b!) variance, Tensor(c!) batches, float momentum"
+for _name in ("remembered", "lowered"):
+    _LIBRARY.define(
+        f"batch_norm_act_{_name}(Tensor x, Tensor? residual, {_KEPT}, float epsilon, str activation)"
+        " -> (Tensor, Tensor)"
+    )
+_LIBRARY.define(
+    f"batch_norm_act_gradients(Tensor x, Tensor dy, Tensor? other, Tensor statistics, {_NORM})"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
 operator = torch.ops.tapestry.batch_norm_act
+remembered = torch.ops.tapestry.batch_norm_act_remembered
+lowered = torch.ops.tapestry.batch_norm_act_lowered.default
 gradient_operator = torch.ops.tapestry.batch_norm_act_gradient
+gradients = torch.ops.tapestry.batch_norm_act_gradients.default
 
 
 # -- what the operators do ---------------------------------------------------------------------------------------------
@@ -73,6 +91,38 @@ def _fake_gradient(
     )
 
 
+def lowered_norm(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+    """`batch_norm_act_lowered`, where the extension does not know a call of it."""
+    torch_native.take_over()
+    norm, running = _apart(rest)
+    return torch_norm_calls.forward(x, residual, norm, running)[:2]
+
+
+def lowered_norm_gradients(
+    x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, *norm: Any
+) -> tuple[Tensor, ...]:
+    """`batch_norm_act_gradients`, likewise."""
+    torch_native.take_over()
+    return _cuda_gradient(x, dy, other, statistics, *norm)
+
+
+def _cpu_lowered(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+    norm, running = _apart(rest)
+    y, statistics = torch_norm_library.forward(x, residual, norm)
+    torch_norm_library.remember(running, statistics, x.numel() // x.shape[1])
+    return y, statistics
+
+
+def _fake_lowered(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _fake_forward(x, residual, *_apart(rest)[0])
+
+
+def _apart(rest: Sequence[Any]) -> tuple[Norm, Running]:
+    """What an operator that remembers is given behind x and residual."""
+    weight, bias, mean, variance, batches, momentum, *settings = rest
+    return Norm(weight, bias, *settings), Running(mean, variance, batches, None if momentum < 0 else momentum)
+
+
 def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.channels_last)
 
@@ -86,7 +136,8 @@ def _four(x: Tensor, dx: Tensor, to_weight: Tensor, to_bias: Tensor, passed: Ten
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, residual, weight, bias, *ctx.settings = inputs
+    x, residual, weight, bias, *rest = inputs
+    ctx.settings, ctx.remembers = rest[-2:], len(rest) > 2
     y, statistics = output
     ctx.with_residual = residual is not None
     ctx.mark_non_differentiable(statistics)
@@ -95,9 +146,15 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
     x, other, statistics, weight, bias = ctx.saved_tensors
-    dx, to_weight, to_bias, passed = gradient_operator(x, dy, other, statistics, weight, bias, *ctx.settings)
+    compute = gradient_operator if torch.is_grad_enabled() else gradients
+    dx, to_weight, to_bias, passed = compute(x, dy, other, statistics, weight, bias, *ctx.settings)
     to_residual = None if not ctx.with_residual else dy if other is None else passed
-    return dx, to_residual, None if weight is None else to_weight, None if bias is None else to_bias, None, None
+    made = (dx, to_residual, None if weight is None else to_weight, None if bias is None else to_bias)
+    return *made, *(None for _ in range(6 if ctx.remembers else 2))
+
+
+def _below_autograd(keys: Any, *given: Any) -> Any:
+    return lowered.redispatch(keys, *given)
 
 
 def _refused(*_: Any) -> Any:
@@ -112,6 +169,17 @@ def _register() -> None:
         _LIBRARY.impl(name, on_cpu, "CPU")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
         Recorded(_LIBRARY, name, on_cuda, backward, save).only_if_needed(torch_autograd.plain)
+    for name, on_cpu, on_cuda, fake in (
+        ("batch_norm_act_lowered", _cpu_lowered, lowered_norm, _fake_lowered),
+        ("batch_norm_act_gradients", _cpu_gradient, lowered_norm_gradients, _fake_gradient),
+    ):
+        _LIBRARY.impl(name, on_cpu, "CPU")
+        _LIBRARY.impl(name, on_cuda, "CUDA")
+        _LIBRARY.impl(name, _torch.library.fallthrough_kernel, "Autograd")
+        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
+    _LIBRARY.impl("batch_norm_act_remembered", _cpu_lowered, "CPU")
+    _torch.library.register_fake("tapestry::batch_norm_act_remembered", _fake_lowered, lib=_LIBRARY)
+    Recorded(_LIBRARY, "batch_norm_act_remembered", lowered_norm, _backward, _save, _below_autograd)
 
 
 _register()

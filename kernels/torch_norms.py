@@ -14,8 +14,7 @@ from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operato
 from .normalization.batch_norm import NormKind
 from .torch_hooks import bare
 from .torch_in_place import DEVICES, Tracer
-from .torch_norm_calls import Running
-from .torch_norm_library import Norm
+from .torch_norm_library import Norm, Running
 
 _torch: Any = torch  # what is not typed by torch
 ACTIVATIONS: dict[type, str] = {
@@ -105,7 +104,7 @@ class NormAct2d(nn.BatchNorm2d):
                 return None
             running = Running(mean, variance, batches, self.momentum)
         if compiling:
-            return self._traced(x, residual, norm, running)
+            return _traced(x, residual, norm, running)
         plain = torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual)
         known = weight if weight is not None else buffers.get("running_mean")
         if not plain or (known is not None and known.get_device() != x.get_device()):
@@ -128,23 +127,22 @@ class NormAct2d(nn.BatchNorm2d):
         known = (buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"])
         return norm(x, residual, weight, bias, *known, setting, torch_norm_calls.momentum_of(self.momentum))
 
-    def _traced(self, x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor | None:
-        """By the operator, and what is remembered by torch's."""
-        share = 0.0 if running is None else running.momentum
-        if share is None:
-            return None
-        y: Tensor
-        y, statistics = torch_norm_operators.operator(x, residual, *norm)
-        if running is not None:
-            count, (mean, variance) = x.numel() // x.shape[1], statistics.detach().unbind()
-            running.batches.add_(1)
-            running.mean.lerp_(mean, share)
-            running.variance.lerp_(variance * (count / (count - 1)), share)
-        return y
-
     def extra_repr(self) -> str:
         settings: str = super().extra_repr()  # type: ignore[no-untyped-call]
         return f"{settings}, activation={self.activation or None}"
+
+
+def _traced(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor:
+    """By an operator."""
+    y: Tensor
+    if running is None:
+        y, _ = torch_norm_operators.operator(x, residual, *norm)
+    else:
+        weight, bias, *settings = norm
+        *known, momentum = running
+        share = torch_norm_calls.momentum_of(momentum)
+        y, _ = torch_norm_operators.remembered(x, residual, weight, bias, *known, share, *settings)
+    return y
 
 
 def _fits(x: Tensor, residual: Tensor | None, *parameters: Tensor | None) -> bool:

@@ -37,10 +37,12 @@ class _Below:
         return getattr(self._operator, name)
 
 
-def _first_of(kernel: Kernel) -> Kernel:
+def _first_of(kernel: Kernel, count: int) -> Kernel:
     def first(keys: Any, *given: Any) -> Any:
         result = kernel(keys, *given)
-        return result[0] if isinstance(result, tuple) else result
+        if not isinstance(result, tuple):
+            return result
+        return result[0] if count == 1 else result[:count]
 
     return first
 
@@ -49,7 +51,7 @@ class Recorded:
     """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them.
 
     `below` is called, as `OpOverload.redispatch` is, for what is to be below autograd in the operator's place. Of a
-    tuple that it gives the first is the operator's result, and all of it is what `save` is told.
+    tuple that it gives the first are the operator's results, and all of it is what `save` is told.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Recorded:
         operator = getattr(torch.ops.tapestry, name).default
         seen: Any = _Below(operator, below) if below else operator
         made: Kernel = make_autograd_impl(seen, Info(backward, save))
-        self.kernel = _first_of(made) if below else made
+        self.kernel = _first_of(made, len(operator._schema.returns)) if below else made
         library.impl(name, self.kernel, "Autograd", with_keyset=True)
 
     def only_if_needed(self, plain: Callable[..., bool]) -> None:

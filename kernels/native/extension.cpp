@@ -26,7 +26,8 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
   size_t way = 0;
   for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
                               &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
-                              &served.first_backward, &served.sums})
+                              &served.first_backward, &served.sums, &served.lowered_norm,
+                              &served.lowered_norm_gradients})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -43,6 +44,8 @@ void take_over() {
                                 served.device == at::kCUDA ? DispatchKey::CUDA : DispatchKey::CPU, __FILE__, __LINE__);
   library.impl("grouped_conv2d_lowered", lowered);
   library.impl("grouped_conv2d_gradients", gradients);
+  library.impl("batch_norm_act_lowered", lowered_norm);
+  library.impl("batch_norm_act_gradients", lowered_norm_gradients);
 }
 
 // Tensors, None for what is not there, and numbers: the result, or None where Python is to compute it.
@@ -75,6 +78,7 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("add_forward", tapestry::add_forward);
   module.def("add_fused", tapestry::add_fused);
   module.def("add_gradients", tapestry::add_gradients);
+  module.def("name_setting", tapestry::name_setting);
   module.def("add_norm", tapestry::add_norm);
   module.def("add_norm_gradient", tapestry::add_norm_gradient);
   module.def("add_layer_norm", tapestry::add_layer_norm);

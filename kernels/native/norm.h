@@ -1,4 +1,5 @@
-// Batch norms in training with the activation behind them: `norm` is what a layer calls.
+// Batch norms in training with the activation behind them: `norm` is what a layer calls, `lowered_norm` and
+// `lowered_norm_gradients` are operators of graphs of torch.compile.
 //
 // Launches take a norm's tensors in the order in which `torch_norm_calls` names them, without those that are not there.
 
@@ -18,6 +19,39 @@ struct Setting {
   bool activated() const { return number & 1; }
   bool told_by_result() const { return number & 2; }
 };
+
+// Settings by what they say, which is what operators of graphs are given.
+class Settings {
+ public:
+  void add(int64_t number, double epsilon, std::string activation) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    if (!found(epsilon, activation)) known_.push_back({epsilon, std::move(activation), {number}});
+  }
+
+  std::optional<Setting> find(double epsilon, c10::string_view activation) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    const auto* known = found(epsilon, activation);
+    return known ? std::optional<Setting>(known->setting) : std::nullopt;
+  }
+
+ private:
+  struct Known {
+    double epsilon;
+    std::string activation;
+    Setting setting;
+  };
+
+  const Known* found(double epsilon, c10::string_view activation) const {
+    for (const auto& known : known_)
+      if (known.epsilon == epsilon && known.activation == activation) return &known;
+    return nullptr;
+  }
+
+  std::mutex lock_;
+  std::vector<Known> known_;  // a few
+};
+
+Settings settings;
 
 // What a layer remembers; undefined where it does not.
 struct Remembered {
@@ -83,6 +117,16 @@ NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor&
   return run(call, at.words(), x) ? made : NormGradients{};
 }
 
+// Undefined where no such call is known.
+NormGradients known_gradients(const Tensor& x, const Tensor& dy, const Tensor& other, const Tensor& statistics,
+                              const Tensor& weight, const Tensor& bias, Setting setting) {
+  if (!untraced() || !is_image(x) || dy.scalar_type() != x.scalar_type()) return {};
+  const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias}));
+  if (!call) return {};
+  const Tensor taken = as_taken(dy, at::MemoryFormat::ChannelsLast, x);
+  return taken.defined() ? norm_gradients_of(*call, x, taken, other, statistics, weight, bias) : NormGradients{};
+}
+
 class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const OptionalTensor& added,
@@ -106,10 +150,7 @@ class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
     const Tensor& dy = given[0];
     const Setting setting{ctx->saved_data["setting"].toInt()};
     NormGradients made;
-    if (!at::GradMode::is_enabled() && untraced() && is_image(x) && dy.scalar_type() == x.scalar_type())
-      if (const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias})))
-        if (const Tensor taken = as_taken(dy, at::MemoryFormat::ChannelsLast, x); taken.defined())
-          made = norm_gradients_of(*call, x, taken, other, statistics, weight, bias);
+    if (!at::GradMode::is_enabled()) made = known_gradients(x, dy, other, statistics, weight, bias, setting);
     if (!made.x.defined()) made = from_python(x, dy, other, statistics, weight, bias, setting);
     const bool residual = ctx->saved_data["residual"].toBool();
     return {made.x, !residual ? Tensor() : other.defined() ? made.passed : dy,
@@ -128,13 +169,19 @@ class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
   }
 };
 
+// Whether the kernels take such operands.
+bool fits(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+          const Remembered& remembered) {
+  if (!untraced() || !is_image(x) || x.numel() <= x.size(1) || (residual.defined() && !is_like(x, residual))) return false;
+  for (const auto* values : {&weight, &bias})
+    if (values->defined() && !is_channels(*values, x, x.size(1))) return false;
+  return remembered.fit(x);
+}
+
 // Undefined where the call is Python's.
 Tensor normed(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
               const Remembered& remembered, Setting setting) {
-  if (!untraced() || !is_image(x) || x.numel() <= x.size(1) || (residual.defined() && !is_like(x, residual))) return {};
-  for (const auto* values : {&weight, &bias})
-    if (values->defined() && !is_channels(*values, x, x.size(1))) return {};
-  if (!remembered.fit(x)) return {};
+  if (!fits(x, residual, weight, bias, remembered)) return {};
   const auto call = norms.find(forward_key(x, setting, residual, weight, bias, remembered));
   if (!call) return {};
   if (at::GradMode::is_enabled())
@@ -149,7 +196,49 @@ PyObject* norm(PyObject*, PyObject* const* given, Py_ssize_t count) {
   });
 }
 
+// -- the operators in graphs of torch.compile -------------------------------------------------------------------------
+
+std::tuple<Tensor, Tensor> lowered_norm(const Tensor& x, const OptionalTensor& added, const OptionalTensor& scale,
+                                        const OptionalTensor& shift, const Tensor& mean, const Tensor& variance,
+                                        const Tensor& batches, double momentum, double epsilon,
+                                        c10::string_view activation) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const Tensor residual = added.value_or(Tensor()), weight = scale.value_or(Tensor()), bias = shift.value_or(Tensor());
+  const Remembered remembered{mean, variance, batches, momentum};
+  if (const auto setting = settings.find(epsilon, activation); setting && fits(x, residual, weight, bias, remembered))
+    if (const auto call = norms.find(forward_key(x, *setting, residual, weight, bias, remembered)))
+      if (const Normed made = norm_of(*call, x, residual, weight, bias, remembered); made.y.defined())
+        return {made.y, made.statistics};
+  const py::gil_scoped_acquire gil;
+  const auto made = unpacked<2>(
+      asked(served.lowered_norm, {wrapped(x), wrapped(residual), wrapped(weight), wrapped(bias), wrapped(mean),
+                                  wrapped(variance), wrapped(batches), PyFloat_FromDouble(momentum),
+                                  PyFloat_FromDouble(epsilon), text(activation)}));
+  return {made[0], made[1]};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> lowered_norm_gradients(const Tensor& x, const Tensor& dy,
+                                                                  const OptionalTensor& kept, const Tensor& statistics,
+                                                                  const OptionalTensor& scale,
+                                                                  const OptionalTensor& shift, double epsilon,
+                                                                  c10::string_view activation) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const Tensor other = kept.value_or(Tensor()), weight = scale.value_or(Tensor()), bias = shift.value_or(Tensor());
+  NormGradients made;
+  if (const auto setting = settings.find(epsilon, activation)) made = known_gradients(x, dy, other, statistics, weight, bias, *setting);
+  if (made.x.defined()) return {made.x, made.weight, made.bias, made.passed.defined() ? made.passed : at::empty({0}, x.options())};
+  const py::gil_scoped_acquire gil;
+  const auto four = unpacked<4>(
+      asked(served.lowered_norm_gradients, {wrapped(x), wrapped(dy), wrapped(other), wrapped(statistics), wrapped(weight),
+                                            wrapped(bias), PyFloat_FromDouble(epsilon), text(activation)}));
+  return {four[0], four[1], four[2], four[3]};
+}
+
 // -- what Python tells ------------------------------------------------------------------------------------------------
+
+void name_setting(int64_t number, double epsilon, const std::string& activation) {
+  settings.add(number, epsilon, activation);
+}
 
 void add_norm(const py::object& x, const py::object& residual, const py::object& weight, const py::object& bias,
               const py::object& mean, int64_t setting, double momentum, const py::bytes& words) {

@@ -32,7 +32,8 @@ struct Served {
   Driver driver{};
   int (*stream)(int32_t, void**) = nullptr;
   PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
-           *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr, *sums = nullptr;
+           *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr,
+           *sums = nullptr, *lowered_norm = nullptr, *lowered_norm_gradients = nullptr;
 };
 
 Served served;
@@ -115,6 +116,10 @@ bool run(const Call& call, const std::array<uint64_t, Launch::kOperands>& addres
 PyObject* wrapped(const Tensor& tensor) {
   if (tensor.defined()) return THPVariable_Wrap(tensor);
   Py_RETURN_NONE;
+}
+
+PyObject* text(c10::string_view of) {
+  return PyUnicode_FromStringAndSize(of.data(), static_cast<Py_ssize_t>(of.size()));
 }
 
 // A tensor, or undefined for None.

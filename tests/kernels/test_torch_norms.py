@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from tapestry.kernels import torch_autograd, torch_norm_calls
 from tapestry.kernels.errors import WrongValue
@@ -418,6 +418,47 @@ def test_a_rewritten_block_is_compiled_and_traced() -> None:
     x = images(torch.float32)
     torch.testing.assert_close(torch.compile(copy.deepcopy(model).eval(), backend="eager")(x), before(x))
     torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), before(x))
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
+def test_a_compiled_model_remembers_what_it_did(
+    backend: str, momentum: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By operators, as on a GPU: results, gradients and buffers of three steps, and of one without gradients."""
+    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    torch._dynamo.reset()
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6, momentum=momentum), nn.SiLU(), Residual(False))
+    before = copy.deepcopy(model)
+    assert list(fuse_norms(model).taken.values()) == ["silu", "relu", "a residual and relu"]
+    graphs: list[str] = []
+
+    def noted(graph: fx.GraphModule, inputs: list[Tensor]) -> Any:
+        graphs.append(graph.code)
+        compiled: Any = torch._dynamo.lookup_backend(backend)
+        return compiled(graph, inputs)
+
+    called = torch.compile(model, backend=noted, fullgraph=True)
+    for seed in (1, 2, 3, 4):
+        x = [images(torch.float32, seed).requires_grad_() for _ in range(2)]
+        with torch.set_grad_enabled(seed < 4):
+            ys = [run(given) for run, given in zip((called, before), x, strict=True)]
+        torch.testing.assert_close(*ys)
+        if seed < 4:
+            model.zero_grad()
+            before.zero_grad()
+            found, expected = (
+                torch.autograd.grad(y.square().sum(), [given, *one.parameters()])
+                for y, given, one in zip(ys, x, (model, before), strict=True)
+            )
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        for one, other in zip(model.buffers(), before.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
+    assert len(graphs) == 2  # with gradients and without
+    assert [code.count("= torch.ops.tapestry.batch_norm_act_remembered(") for code in graphs] == [3, 3]
 
 
 def test_sums_that_are_left() -> None:

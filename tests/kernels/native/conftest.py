@@ -48,3 +48,13 @@ def driver(extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     yield found
     extension.forget_convolutions()
     extension.serve("cpu", found.functions, *BY_TORCH)  # operators of graphs are computed there from some test on
+
+
+@pytest.fixture
+def taken(driver: Driver, extension: Any) -> Driver:
+    """The operators of graphs are computed by the extension, or as before in Python, for the rest of this process."""
+    extension.serve("cpu", driver.functions, *BY_TORCH)
+    if not torch_native.__dict__.setdefault("_taken_by_tests", False):
+        extension.take_over()
+        torch_native.__dict__["_taken_by_tests"] = True
+    return driver

@@ -38,7 +38,7 @@ BY_TORCH = (
     torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
     torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
-    torch_channel_sums.sums_of,
+    torch_channel_sums.sums_of, torch_norm_operators._cpu_lowered, torch_norm_operators._cpu_gradient,
 )  # fmt: skip
 Kernel = Callable[..., None]
 
@@ -226,9 +226,9 @@ class Norms:
         memory(room, (1,)).fill_(torch.nan)
         if mean:
             count = memory(batches, (1,), torch.int64).add_(1)
-            share = 1 / int(count) if momentum < 0 else momentum
-            for known, value in zip((mean, variance), found, strict=True):
-                memory(known, (self.shape[1],)).lerp_(value, share)
+            share, values = 1 / int(count) if momentum < 0 else momentum, self.shape[0] * self.shape[2] * self.shape[3]
+            for known, value, factor in zip((mean, variance), found, (1.0, values / (values - 1)), strict=True):
+                memory(known, (self.shape[1],)).lerp_(value * factor, share)
 
     def _gradient(self, at: list[int], epsilon: float, activation: str, _: None) -> None:
         x, dy, dx, to_weight, to_bias, room, statistics, other, passed, weight, bias = at

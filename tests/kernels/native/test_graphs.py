@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_native, torch_operators
+from tapestry.kernels import torch_operators
 from tapestry.kernels.torch import GroupedConv2d, conv2d
 
-from .driver import BY_TORCH, Driver
+from .driver import Driver
 from .steps import BF16, F32, autocast, layer, operands, same, step
-
-
-@pytest.fixture
-def taken(driver: Driver, extension: Any) -> Driver:
-    """The operators of graphs are computed by the extension, or as before in Python, for the rest of this process."""
-    extension.serve("cpu", driver.functions, *BY_TORCH)
-    if not torch_native.__dict__.setdefault("_taken_by_tests", False):
-        extension.take_over()
-        torch_native.__dict__["_taken_by_tests"] = True
-    return driver
 
 
 @pytest.mark.parametrize("lies", ["dense", "part", "turned"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import errors, torch_native, torch_norm_calls
+from tapestry.kernels import errors, torch_native, torch_norm_calls, torch_norm_operators
 from tapestry.kernels.torch import NormAct2d
 
 from .driver import STREAM, Driver, Norms
@@ -98,3 +98,49 @@ def test_norms_of_other_tensors_are_left_to_python(norms: Driver) -> None:
     norms.status = 700
     with pytest.raises(RuntimeError, match="refused"):
         layer(x)
+
+
+@pytest.mark.parametrize("act", ["", "relu", "silu"])
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("momentum", [0.1, -1.0])
+def test_operators_of_graphs(taken: Driver, norms: Driver, act: str, summed: bool, momentum: float) -> None:
+    """What Python has told of is computed without it: by name, whatever its number; the rest as before."""
+    (x, dy), (other, _) = operands(), operands(1)
+    weight, bias = torch.randn(2, 16).unbind()
+    residual = other if summed else None
+
+    def computed(forward: Any, gradients: Any, x: Tensor, dy: Tensor, epsilon: float = 1e-3) -> list[Tensor]:
+        known = [torch.zeros(16), torch.ones(16), torch.tensor(0)]
+        y, statistics = forward(x, residual, weight, bias, *known, momentum, epsilon, act)
+        kept = torch_norm_calls.other_of(y, residual, act)
+        return [y, statistics, *gradients(x, dy, kept, statistics, weight, bias, epsilon, act), *known]
+
+    called = torch_norm_operators.lowered, torch_norm_operators.gradients
+    expected = computed(*called, x, dy)
+    assert taken.ran == []  # torch's functions
+    same(computed(torch_norm_operators.lowered_norm, torch_norm_operators.lowered_norm_gradients, x, dy), expected)
+    assert taken.ran == ["python", "python"]
+    same(computed(*called, x, dy), expected)
+    assert taken.ran[2:] == ["native", "native"]
+    same(computed(*called, x, dy.contiguous())[:1], expected[:1])
+    assert taken.ran[4:] == ["native", "native"]
+    taken.ran.clear()
+    computed(*called, x, dy, 1e-2)
+    if not summed:
+        computed(*called, x.contiguous(), dy)
+    assert taken.ran == []
+
+
+def test_compiled_steps(taken: Driver, norms: Driver) -> None:
+    torch._dynamo.reset()
+    layers = [NormAct2d(nn.BatchNorm2d(16), nn.SiLU()) for _ in range(2)]
+    (x, dy), (residual, _) = operands(), operands(1)
+    x.requires_grad_()
+    norm_step(layers[0], x, residual, dy)  # Python's call is told of
+    compiled = torch.compile(layers[1], backend="aot_eager", fullgraph=True)
+    layers[1].load_state_dict(layers[0].state_dict())
+    expected = norm_step(layers[0], x, residual, dy)
+    norms.ran.clear()
+    found = norm_step(compiled, x, residual, dy)
+    same(found, expected)
+    assert norms.ran == ["native", "native"]
