@@ -87,12 +87,30 @@ class BiasedConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]."""
-        bias = self._parameters.get("bias")
-        if not _linkable(input, self._parameters.get("weight"), bias) or input.dim() != 4:
-            by_torch: Tensor = self._conv_forward(input, self.taps(), self.bias)
+        weight, bias, taps = self._parameters.get("weight"), self._parameters.get("bias"), self.taps()
+        native = None if torch.compiler.is_compiling() else torch_native.biased_convolution
+        if native is not None and weight is not None and self.padding_mode == "zeros" and not _traced():
+            known = None if isinstance(self.padding, str) else native(input, taps, bias, *self._moved(self.padding))
+            if known is not None:
+                return known
+        if not _linkable(input, weight, bias) or input.dim() != 4:
+            by_torch: Tensor = self._conv_forward(input, taps, self.bias)
             return by_torch
         assert bias is not None
-        return linked(self._conv_forward(input, self.taps(), bias.detach()), bias, False)
+        if self._is_of_pixels(input, taps):
+            products = functional.linear(input.reshape(input.shape[:2]), taps.reshape(taps.shape[:2]), bias.detach())
+            return linked(products[:, :, None, None], bias, False)
+        return linked(self._conv_forward(input, taps, bias.detach()), bias, False)
+
+    def _moved(self, padding: tuple[int, ...]) -> tuple[int, ...]:
+        return *self.stride, *padding, *self.dilation, self.groups
+
+    def _is_of_pixels(self, x: Tensor, taps: Tensor) -> bool:
+        """Whether it is a linear layer of images of one pixel, as squeeze-and-excitations have: a product, which takes
+        the host and the GPU less than a convolution.
+        """
+        single = tuple(x.shape[2:]) == tuple(taps.shape[2:]) == (1, 1) and self.groups == 1
+        return single and self.padding_mode == "zeros" and self.padding in ((0, 0), "valid", "same")
 
     def taps(self) -> Tensor:
         """The filter [k, c / groups, r, s] that the layer multiplies with."""

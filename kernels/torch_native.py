@@ -50,6 +50,8 @@ first: Callable[[Tensor, Tensor, Tensor | None, int], Tensor | None] | None = No
 linked: Callable[[Tensor, Tensor, bool], Tensor | None] | None = None
 # biased_linear(x, weight, bias): likewise.
 biased_linear: Callable[[Tensor, Tensor | None, Tensor | None], Tensor | None] | None = None
+# biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise.
+biased_convolution: Callable[..., Tensor | None] | None = None
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -111,7 +113,8 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, layer_norm, squeezed, excited, first, linked, biased_linear, _extension, _state
+    global convolve, fused, norm, layer_norm, squeezed, excited, first, linked, biased_linear, biased_convolution
+    global _extension, _state
     from .torch_autograd import backward_of
     from .torch_channel_sums import sums_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
@@ -128,6 +131,7 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
     squeezed, excited, first = extension.squeezed, extension.excited, extension.first
     linked, biased_linear = extension.linked, extension.biased_linear
+    biased_convolution = extension.biased_convolution
     _extension, convolve, _state = extension, extension.convolve, "ready"
 
 

@@ -62,6 +62,7 @@ PyMethodDef fast[] = {
     with("first", first),
     with("linked", linked),
     with("biased_linear", biased_linear),
+    with("biased_convolution", biased_convolution),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/ops/alias.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sum.h>
 
@@ -72,6 +73,28 @@ PyObject* linked(PyObject*, PyObject* const* given, Py_ssize_t count) {
     if (!is_learned(bias, y) || y.dim() < (last ? 1 : 4) || y.size(last ? -1 : 1) != bias.size(0)) return {};
     return Linked::apply(y, bias, last != 0);
   });
+}
+
+// Whether a convolution is a linear layer of images of one pixel.
+bool is_of_pixels(const Tensor& x, const Tensor& w, at::IntArrayRef padding, int64_t groups) {
+  if (x.size(2) != 1 || x.size(3) != 1 || w.size(2) != 1 || w.size(3) != 1) return false;
+  return groups == 1 && padding[0] == 0 && padding[1] == 0 && x.size(1) == w.size(1);
+}
+
+// biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise
+PyObject* biased_convolution(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  using Number = int64_t;
+  return computed<3, Number, Number, Number, Number, Number, Number, Number>(
+      given, count, [](const auto& of, Number down, Number right, Number top, Number left, Number rows, Number columns,
+                       Number groups) -> Tensor {
+        const Tensor &x = of[0], &w = of[1], &bias = of[2];
+        if (!is_learned(bias, x) || !is_plain(w) || x.dim() != 4 || w.dim() != 4) return {};
+        const std::array<int64_t, 2> stride{down, right}, padding{top, left}, dilation{rows, columns};
+        if (!is_of_pixels(x, w, padding, groups))
+          return Linked::apply(at::conv2d(x, w, bias.detach(), stride, padding, dilation, groups), bias, false);
+        const Tensor made = at::linear(x.reshape({x.size(0), x.size(1)}), w.reshape({w.size(0), w.size(1)}), bias.detach());
+        return Linked::apply(made.view({x.size(0), w.size(0), 1, 1}), bias, false);
+      });
 }
 
 // biased_linear(x, weight, bias): a linear layer, by torch, and the link behind it

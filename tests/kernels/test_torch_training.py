@@ -27,7 +27,10 @@ from tapestry.kernels.torch import (
 
 from .test_torch_excitation import Excite
 
-EXTENSION = "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear"
+EXTENSION = (
+    "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
+    "biased_convolution",
+)  # fmt: skip
 PARTS: tuple[Callable[[nn.Module], Any], ...] = (replace_convolutions, fuse_norms, fuse_excitations, fuse_biases)
 
 

@@ -87,12 +87,14 @@ def test_layers(layer: nn.Conv2d, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers_that_torch_computes(
     layer: nn.Module, shape: tuple[int, ...], native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their own gradients have the bits that torch gives; those of biases are sums in f32."""
+    """Their own gradients have the bits that torch gives, but where a convolution is of images of one pixel, which is a
+    product; those of biases are sums in f32.
+    """
     if native and torch_native.wait() != "ready":
         pytest.skip(torch_native.state())
     if not native:
-        monkeypatch.setattr(torch_native, "linked", None)
-        monkeypatch.setattr(torch_native, "biased_linear", None)
+        for name in ("linked", "biased_linear", "biased_convolution"):
+            monkeypatch.setattr(torch_native, name, None)
     theirs = nn.Sequential(layer).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ours = copy.deepcopy(theirs)
     assert fuse_biases(ours) == ["0"]
@@ -109,7 +111,12 @@ def test_layers_that_torch_computes(
             if y.dim() == 4:
                 dy = torch.empty_like(y).copy_(dy)
             found.append([y, *torch.autograd.grad(y, [x, *model.parameters()], dy)])
-        assert all(torch.equal(one, other) for one, other in zip(found[0][:3], found[1][:3], strict=True))
+        for one, other in zip(found[0][:3], found[1][:3], strict=True):
+            if shape[2:] == (1, 1):
+                assert float((one - other).float().norm()) <= 5e-3 * float(one.float().norm())
+                assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            else:
+                assert torch.equal(one, other)
         over = (0, 2, 3) if isinstance(layer, nn.Conv2d) else tuple(range(dy.dim() - 1))
         exact, size = (one.sum(over) if over else one for one in (dy.double(), dy.double().abs()))
         assert found[1][3].dtype is torch.float32

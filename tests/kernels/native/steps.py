@@ -45,6 +45,7 @@ def by_python() -> Iterator[None]:
             "first",
             "linked",
             "biased_linear",
+            "biased_convolution",
         ):
             patch.setattr(torch_native, what, None)
         yield

@@ -69,6 +69,49 @@ def test_steps(sums: Driver, kind: str, given: tuple[int, ...], made: tuple[int,
             assert {*sums.ran} == {who} or (len(given) == 1 and not sums.ran)
 
 
+def nodes_behind(y: Tensor) -> set[str]:
+    """What autograd has recorded of a result."""
+    found, left = set[Any](), [y.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            left += [before for before, _ in node.next_functions]
+    return {str(node.name()) for node in found}
+
+
+@pytest.mark.parametrize("settings", [{}, {"stride": 2}, {"padding": "same"}, {"padding": 1}, {"groups": 2}])
+@pytest.mark.parametrize("lies", ["channels last", "channels first", "part"])
+@pytest.mark.parametrize("lowered", [False, True])
+def test_images_of_one_pixel(sums: Driver, settings: dict[str, Any], lies: str, lowered: bool) -> None:
+    """A convolution over them is a linear layer, whichever way; what follows writes in place, as they often do."""
+    torch.manual_seed(4)
+    theirs = nn.Sequential(nn.Conv2d(16, 24, 1, **settings), nn.SiLU(inplace=True))
+    if lies != "channels first":
+        theirs = theirs.to(memory_format=torch.channels_last)
+    ours = copy.deepcopy(theirs)
+    assert fuse_biases(ours) == ["0"]
+    x = drawn(9, 16, 1, 1, dtype=F32) if lies != "part" else drawn(9, 48, 1, 1, dtype=F32)[:, 7:39:2]
+    x = x.detach().requires_grad_()
+    with autocast() if lowered else torch.enable_grad():
+        dy = torch.randn_like(theirs(x))
+        expected = step(theirs, x, dy)
+        for who in ("python", "native", "native"):
+            with by_python() if who == "python" else contextlib.nullcontext():
+                found = step(ours, x, dy)
+            for one, other in zip(found, expected, strict=True):
+                assert one is not None
+                assert other is not None
+                assert (one.shape, one.dtype) == (other.shape, other.dtype)
+                torch.testing.assert_close(one, other, rtol=2e-2 if lowered else 1e-5, atol=2e-2 if lowered else 1e-5)
+        for way in (by_python(), contextlib.nullcontext()):
+            with way:
+                names = nodes_behind(ours(x))
+            product = settings in ({}, {"stride": 2}, {"padding": "same"})
+            assert any("Convolution" in name for name in names) is not product
+            assert any("Linked" in name for name in names)
+
+
 def test_standardized_filters(sums: Driver) -> None:
     """timm's, of which the filter is made anew in every call."""
     torch.manual_seed(2)
