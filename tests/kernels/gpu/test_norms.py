@@ -154,6 +154,7 @@ def test_results_repeat() -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
 def test_compiled(backend: str) -> None:
     """The first step by way of Python, the others by the extension, where it is there."""
     torch_native.wait()
