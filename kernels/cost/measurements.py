@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -43,7 +44,35 @@ class Table:
 
 def table() -> Table:
     """The measurements as shipped."""
-    return from_json(files(__package__).joinpath("data/measurements.json").read_text(encoding="utf-8"))
+    return from_json(_text())
+
+
+def _text() -> str:
+    return files(__package__).joinpath("data/measurements.json").read_text(encoding="utf-8")
+
+
+@cache
+def microseconds(problem: ConvolutionProblem, what: Pass) -> dict[Configuration, float]:
+    """As shipped, by configuration, of whichever half precision: they take the same time. Not to be changed."""
+    kind = _kind(what)
+    return {kind(*cut): time for *cut, time in _rows().get((_key(astuple(problem)), what), ())}
+
+
+@cache
+def _rows() -> dict[tuple[tuple[Any, ...], Pass], list[list[Any]]]:
+    """The rows of all problems, as the text has them: a process asks for a few, and waits for this first."""
+    found: dict[tuple[tuple[Any, ...], Pass], list[list[Any]]] = {}
+    for entry in json.loads(_text())["measured"]:
+        found.setdefault((_key(entry["problem"]), entry["pass"]), []).extend(entry["rows"])
+    return found
+
+
+def _key(values: Sequence[Any]) -> tuple[Any, ...]:
+    """What tells problems from one another, but for their type, of what `problem_of` takes."""
+    first, (_, *later) = values[:10], values[10:]
+    cell, taps, out = later + LATER[len(later) :]
+    many = (*first, cell, taps, None if out == values[3] else out)
+    return tuple([tuple(value) if type(value) is list else value for value in many])
 
 
 def from_json(text: str) -> Table:
@@ -69,11 +98,14 @@ def _measured(entry: dict[str, Any]) -> Measured:
     problem, what = problem_of(entry["problem"]), entry["pass"]
     if what not in get_args(Pass):
         raise ValueError(f"no pass {what!r}: one of {get_args(Pass)}")
-    kind = ForwardConfiguration if FAMILY[what] == "forward" else WeightGradientConfiguration
-    rows = entry["rows"]
+    kind, rows = _kind(what), entry["rows"]
     return Measured(
         entry["name"], what, problem, tuple(kind(*row[:-1]) for row in rows), tuple(row[-1] for row in rows)
     )
+
+
+def _kind(what: Pass) -> type[Any]:
+    return ForwardConfiguration if FAMILY[what] == "forward" else WeightGradientConfiguration
 
 
 def to_json(table: Table) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import exp
@@ -148,13 +147,8 @@ def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Confi
 
 def _measured(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> dict[Configuration, float]:
     """Microseconds of the legal configurations that were measured, of whichever half precision."""
-    found = measured_us().get((_key(problem), what), {}) if gpu.tuned else {}
+    found = measured_us(problem, what) if gpu.tuned else {}
     return {cut: us for cut, us in found.items() if _legal(problem, cut, gpu)}
-
-
-def _key(problem: ConvolutionProblem) -> ConvolutionProblem:
-    """The same problem for both half precisions, which take the same time."""
-    return replace(problem, dtype="f16")
 
 
 def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
@@ -163,16 +157,11 @@ def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
     return not cut.direct and bool(legal_weight_gradient(Cut(problem, cut), gpu.shared_per_block))
 
 
-@cache
-def measured_us() -> dict[tuple[ConvolutionProblem, Pass], dict[Configuration, float]]:
-    """Microseconds by configuration of the problems that were measured: there nothing has to be predicted."""
-    from .measurements import table
+def measured_us(problem: ConvolutionProblem, what: Pass) -> dict[Configuration, float]:
+    """Microseconds by configuration of a problem that was measured: there nothing has to be predicted."""
+    from .measurements import microseconds
 
-    found: dict[tuple[ConvolutionProblem, Pass], dict[Configuration, float]] = {}
-    for item in table().measured:
-        known = found.setdefault((_key(item.problem), item.what), {})
-        known.update(zip(item.configurations, item.microseconds, strict=True))
-    return found
+    return microseconds(problem, what)
 
 
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:

@@ -177,6 +177,19 @@ def test_a_measured_problem_gets_what_was_fastest_of_what_is_legal() -> None:
     assert decided >= 30
 
 
+def test_times_of_a_problem_are_those_of_the_table() -> None:
+    """Of both half precisions: where two have the same cut, the later one's."""
+    expected: dict[Any, dict[Any, float]] = {}
+    for item in measurements.table().measured:
+        known = expected.setdefault((replace(item.problem, dtype="bf16"), item.what), {})
+        known.update(zip(item.configurations, item.microseconds, strict=True))
+    for (problem, what), times in expected.items():
+        for dtype in ("bf16", "f16"):
+            assert measurements.microseconds(replace(problem, dtype=dtype), what) == times
+    assert len(expected) > 1000
+    assert not measurements.microseconds(ConvolutionProblem(3, 31, 33, 64, 8, 3, 3), "forward")
+
+
 def test_few_measurements_compete_with_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was measured to be fast is taken, be it a candidate or not; what was slow does not stand in the way."""
     problem = ConvolutionProblem(3, 31, 33, 64, 8, 3, 3, padding=(1, 1, 1, 1))
@@ -187,7 +200,7 @@ def test_few_measurements_compete_with_predictions(monkeypatch: pytest.MonkeyPat
     assert legal(problem, other)
     for us, expected in ((0.1, other), (1e4, usual)):
         model._chosen.cache_clear()
-        monkeypatch.setattr(model, "measured_us", lambda us=us: {(problem, "forward"): {other: us}})
+        monkeypatch.setattr(model, "measured_us", lambda *_, us=us: {other: us})
         assert choose(problem, "forward", h200()) == expected
     model._chosen.cache_clear()
 
