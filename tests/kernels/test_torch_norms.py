@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.checkpoint import checkpoint
 
 from tapestry.kernels import torch_autograd, torch_norm_calls
 from tapestry.kernels.errors import WrongValue
@@ -459,6 +460,32 @@ def test_a_compiled_model_remembers_what_it_did(
             torch.testing.assert_close(one, other)
     assert len(graphs) == 2  # with gradients and without
     assert [code.count("= torch.ops.tapestry.batch_norm_act_remembered(") for code in graphs] == [3, 3]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_compiled_blocks_that_are_computed_again(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of batches of any size; what they remember they do once, as compiled models do that have torch's norms."""
+    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    torch._dynamo.reset()
+    torch.manual_seed(2)
+    model = Residual(False)
+    before = copy.deepcopy(model)
+    assert len(fuse_norms(model).taken) == 2
+    compiled = torch.compile(
+        lambda x: checkpoint(model, x, use_reentrant=False), backend="aot_eager", fullgraph=True, dynamic=dynamic
+    )
+    for count, seed in ((3, 1), (2, 2), (3, 3)):
+        x = [images(torch.float32, seed)[:count].requires_grad_() for _ in range(2)]
+        found, expected = compiled(x[0]), before(x[1])
+        torch.testing.assert_close(found, expected)
+        for one, other in zip(
+            torch.autograd.grad(found.square().sum(), [x[0], *model.parameters()]),
+            torch.autograd.grad(expected.square().sum(), [x[1], *before.parameters()]),
+            strict=True,
+        ):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+        for one, other in zip(model.buffers(), before.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_sums_that_are_left() -> None:
