@@ -25,7 +25,7 @@ from .normalization.images import ImageKind
 from .torch_hooks import bare
 from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, computed, fetchable
-from .torch_norm_sums import Rewritten, graph_of, rewrite
+from .torch_norm_sums import Graphs, Rewritten, rewrite
 from .torch_recorded import no_second_derivative
 
 
@@ -146,13 +146,13 @@ def fuse_excitations(model: nn.Module) -> list[str]:
     Taken is a module that a torch.fx trace shows to take the mean of its one input over each image, to compute a gate
     of that, and to return their product; it computes from then on what the trace says, with its own parts.
     """
-    taken = []
+    taken, graphs = [], Graphs()
     for name, part in model.named_modules():
         if "forward" in vars(part) or not _may_be_one(part) or not bare(part):
             continue
         if not all(bare(inner) for inner in part.modules()):
             continue
-        graph = graph_of(part)
+        graph = graphs.of(part)
         if graph is not None and _rewrite(part, graph):
             rewrite(part, graph)
             taken.append(name)

@@ -10,8 +10,9 @@ called, and says all that it does.
 
 from __future__ import annotations
 
+import copy
 import importlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from .torch_alike import looks
 from .torch_hooks import bare
 from .torch_in_place import ADDITIONS, makes_new, undisturbed, writes
 from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, in_mode, recorded_and_lowered, same_places, tracer
@@ -131,15 +133,16 @@ def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
     it: what hangs on them, now or later, goes on.
     """
     taken: dict[NormAct2d, str] = {}
+    graphs = Graphs()
     for block in reversed(list(model.modules())):
         if "forward" in vars(block) or not _may_hold_one(block) or not bare(block):
             continue
-        whole = graph_of(block)
+        whole = graphs.of(block)
         pairs = [] if whole is None else list(_sums(block, whole))
         pairs = [pair for pair in pairs if all(map(bare, _around(block, pair)))]
         if not pairs or not same_places(model, [block, *(act for _, act in pairs)]):
             continue
-        graph = graph_of(block, _around(block, [part for pair in pairs for part in pair]))
+        graph = graphs.of(block, _around(block, [part for pair in pairs for part in pair]))
         before = set() if graph is None else called_in(graph)
         found = [] if graph is None else list(_sums(block, graph, pairs))
         if graph is None or not found:
@@ -163,6 +166,24 @@ def _may_hold_one(block: nn.Module) -> bool:
     if not own or type(block).__module__.startswith("torch.nn"):
         return False
     return any(isinstance(part, NormAct2d) and part.activation == "" for part in block.modules())
+
+
+class Graphs:
+    """Graphs of blocks of a model, as `graph_of` has them, traced once for all that look alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, fx.Graph | None] = {}
+
+    def of(self, block: nn.Module, opened: Collection[nn.Module] | None = None) -> fx.Graph | None:
+        """The graph of a block, which is the caller's."""
+        alike = looks(block)
+        if alike is None:
+            return graph_of(block, opened)
+        inside = None if opened is None else frozenset(name for name, part in block.named_modules() if part in opened)
+        key = (alike, inside)
+        if key not in self._known:
+            self._known[key] = graph_of(block, opened)
+        return copy.deepcopy(self._known[key])
 
 
 def graph_of(block: nn.Module, opened: Collection[nn.Module] | None = None) -> fx.Graph | None:
