@@ -22,7 +22,7 @@ from torch import Tensor
 from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_library
 from .torch_norm_calls import other_of
 from .torch_norm_library import Norm, Running
-from .torch_recorded import Recorded, no_second_derivative
+from .torch_recorded import Recorded, no_second_derivative, unrecorded
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -169,14 +169,8 @@ def _register() -> None:
         _LIBRARY.impl(name, on_cpu, "CPU")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
         Recorded(_LIBRARY, name, on_cuda, backward, save).only_if_needed(torch_autograd.plain)
-    for name, on_cpu, on_cuda, fake in (
-        ("batch_norm_act_lowered", _cpu_lowered, lowered_norm, _fake_lowered),
-        ("batch_norm_act_gradients", _cpu_gradient, lowered_norm_gradients, _fake_gradient),
-    ):
-        _LIBRARY.impl(name, on_cpu, "CPU")
-        _LIBRARY.impl(name, on_cuda, "CUDA")
-        _LIBRARY.impl(name, _torch.library.fallthrough_kernel, "Autograd")
-        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
+    unrecorded(_LIBRARY, "batch_norm_act_lowered", _cpu_lowered, lowered_norm, _fake_lowered)
+    unrecorded(_LIBRARY, "batch_norm_act_gradients", _cpu_gradient, lowered_norm_gradients, _fake_gradient)
     _LIBRARY.impl("batch_norm_act_remembered", _cpu_lowered, "CPU")
     _torch.library.register_fake("tapestry::batch_norm_act_remembered", _fake_lowered, lib=_LIBRARY)
     Recorded(_LIBRARY, "batch_norm_act_remembered", lowered_norm, _backward, _save, _below_autograd)

@@ -24,7 +24,7 @@ from . import torch_calls, torch_library, torch_native
 from .torch_calls import DTYPES
 from .torch_geometry import Geometry, Ints, packed, unpacked
 from .torch_library import empty
-from .torch_recorded import Recorded
+from .torch_recorded import Recorded, unrecorded
 
 # Not typed by torch.
 _torch: Any = torch
@@ -300,14 +300,8 @@ def _register() -> None:
         recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save, below))
         for device in ("cpu", "cuda"):
             _autocast(name, device)
-    for name, on_cpu, on_cuda, fake in (
-        ("grouped_conv2d_lowered", _cpu_lowered, lowered_forward, _fake_lowered),
-        ("grouped_conv2d_gradients", _cpu_gradients, lowered_gradients, _fake_gradients),
-    ):
-        _LIBRARY.impl(name, on_cpu, "CPU")
-        _LIBRARY.impl(name, on_cuda, "CUDA")
-        _LIBRARY.impl(name, _torch.library.fallthrough_kernel, "Autograd")
-        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
+    unrecorded(_LIBRARY, "grouped_conv2d_lowered", _cpu_lowered, lowered_forward, _fake_lowered)
+    unrecorded(_LIBRARY, "grouped_conv2d_gradients", _cpu_gradients, lowered_gradients, _fake_gradients)
 
 
 _register()

@@ -14,6 +14,7 @@ from torch._library.autograd import Info, make_autograd_impl
 
 from .errors import WrongValue
 
+_torch: Any = torch  # what is not typed by torch
 Kernel = Callable[..., Any]
 
 
@@ -25,6 +26,14 @@ def no_second_derivative(layer: str, swap: str) -> WrongValue:
         expected="a first derivative, without create_graph",
         hint=f"leave the model's {layer}s to torch: do not call {swap} on it",
     )
+
+
+def unrecorded(library: Any, name: str, on_cpu: Kernel, on_cuda: Kernel, fake: Kernel) -> None:
+    """An operator of `library` that autograd passes by, as are those below others in the graphs of torch.compile."""
+    library.impl(name, on_cpu, "CPU")
+    library.impl(name, on_cuda, "CUDA")
+    library.impl(name, _torch.library.fallthrough_kernel, "Autograd")
+    _torch.library.register_fake(f"tapestry::{name}", fake, lib=library)
 
 
 class _Below:
