@@ -37,14 +37,57 @@ class _Linked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, bias: Tensor, last: bool) -> Tensor:
         ctx.dtype, ctx.last = bias.dtype, last
-        # The same memory in a tensor of its own: views made in here could not be written in place.
-        return y.new_empty(0).set_(y.untyped_storage(), y.storage_offset(), y.size(), y.stride())
+        return _own(y)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         to_y, to_bias, _ = ctx.needs_input_grad
         db = torch_autograd.bias_gradient(dy, ctx.dtype, ctx.last) if to_bias else None
         return dy if to_y else None, db, None
+
+
+class _OfPixels(torch.autograd.Function):
+    """A convolution of images of one pixel and its bias: products, as one node. The gradients are torch's functions,
+    which record themselves where a gradient of the gradient is asked for.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        taps = w.to(x.dtype)
+        ctx.save_for_backward(x, w)
+        ctx.bias_dtype, ctx.taps = bias.dtype, None if taps is w else taps
+        made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x), _rows(taps).t())
+        return _own(made.view(len(x), len(w), 1, 1))
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        to_x, to_w, to_bias = ctx.needs_input_grad
+        db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
+        slopes, again = _rows(dy.to(x.dtype)), torch.is_grad_enabled() or ctx.taps is None
+        dx = torch.mm(slopes, _rows(w.to(x.dtype) if again else ctx.taps)).view(x.shape) if to_x else None
+        dw = torch.mm(slopes.t(), _rows(x)).to(w.dtype).view(w.shape) if to_w else None
+        return dx, dw, db
+
+
+def _own(y: Tensor) -> Tensor:
+    """The same memory in a tensor of its own: views made in a node could not be written in place."""
+    return y.new_empty(0).set_(y.untyped_storage(), y.storage_offset(), y.size(), y.stride())
+
+
+def _rows(images: Tensor) -> Tensor:
+    return images.reshape(images.shape[:2])
+
+
+def _type_of(x: Tensor, *parameters: Tensor) -> torch.dtype | None:
+    """The type that a product is of; None where types are others than autocast brings together, or one without it."""
+    types = {x.dtype, *(one.dtype for one in parameters)}
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type) if types <= _LOWERED else None
+    return x.dtype if len(types) == 1 else None
+
+
+_LOWERED = {torch.float16, torch.bfloat16, torch.float32}
 
 
 def _linkable(x: Tensor, *parameters: Tensor | None) -> bool:
@@ -97,9 +140,9 @@ class BiasedConv2d(nn.Conv2d):
             by_torch: Tensor = self._conv_forward(input, taps, self.bias)
             return by_torch
         assert bias is not None
-        if self._is_of_pixels(input, taps):
-            products = functional.linear(input.reshape(input.shape[:2]), taps.reshape(taps.shape[:2]), bias.detach())
-            return linked(products[:, :, None, None], bias, False)
+        if self._is_of_pixels(input, taps) and (dtype := _type_of(input, taps, bias)) is not None:
+            products: Tensor = _OfPixels.apply(input.to(dtype), taps, bias)  # type: ignore[no-untyped-call]
+            return products
         return linked(self._conv_forward(input, taps, bias.detach()), bias, False)
 
     def _moved(self, padding: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,8 +8,6 @@
 namespace tapestry {
 namespace {
 
-bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
-
 // Whether another type of the same tensor would lie in memory as it does.
 bool keeps_strides(const Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
 

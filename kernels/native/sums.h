@@ -4,9 +4,11 @@
 
 #pragma once
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include "served.h"
@@ -43,6 +45,8 @@ Tensor bias_gradient(const Tensor& dy, bool last = false) {
   const py::gil_scoped_acquire gil;
   return unwrapped(asked(served.sums, {wrapped(dy), PyBool_FromLong(last)}).ptr());
 }
+
+bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
 // A layer's result as it is; of its gradient the sum is the bias's.
 class Linked : public torch::autograd::Function<Linked> {
@@ -81,6 +85,54 @@ bool is_of_pixels(const Tensor& x, const Tensor& w, at::IntArrayRef padding, int
   return groups == 1 && padding[0] == 0 && padding[1] == 0 && x.size(1) == w.size(1);
 }
 
+// A convolution of images of one pixel and its bias's sum: products, as one node. Each gradient's are torch's functions,
+// which record themselves where a gradient of the gradient is asked for.
+class OfPixels : public torch::autograd::Function<OfPixels> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& bias) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
+    const auto dtype = x.scalar_type();
+    const Tensor taps = w.to(dtype);
+    const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t()).view({x.size(0), w.size(0), 1, 1});
+    ctx->save_for_backward({x, w});
+    if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
+    return made;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& given) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
+    const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
+    const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy) : Tensor();
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (!at::GradMode::is_enabled()) below.emplace();
+    const Tensor slopes = rows(dy.to(x.scalar_type()));
+    Tensor dx, dw;
+    if (ctx->needs_input_grad(0)) {
+      const auto lowered = ctx->saved_data.find("taps");
+      const bool kept = below && lowered != ctx->saved_data.end();
+      dx = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(x.scalar_type()))).view(x.sizes());
+    }
+    if (ctx->needs_input_grad(1)) dw = at::mm(slopes.t(), rows(x)).to(w.scalar_type()).view(w.sizes());
+    return {dx, dw, db};
+  }
+
+ private:
+  static Tensor rows(const Tensor& of) { return of.reshape({of.size(0), of.size(1)}); }
+};
+
+// Undefined where types are others than autocast brings together, or than are one without it.
+Tensor products_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const auto type = x.scalar_type();
+  const bool cast = at::autocast::is_autocast_enabled(served.device);
+  for (const auto* tensor : {&x, &w, &bias})
+    if (cast ? !is_half(tensor->scalar_type()) && tensor->scalar_type() != at::kFloat : tensor->scalar_type() != type) return {};
+  const auto dtype = cast ? at::autocast::get_autocast_dtype(served.device) : type;
+  return OfPixels::apply(type == dtype ? x : x.to(dtype), w, bias);
+}
+
 // biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise
 PyObject* biased_convolution(PyObject*, PyObject* const* given, Py_ssize_t count) {
   using Number = int64_t;
@@ -92,8 +144,7 @@ PyObject* biased_convolution(PyObject*, PyObject* const* given, Py_ssize_t count
         const std::array<int64_t, 2> stride{down, right}, padding{top, left}, dilation{rows, columns};
         if (!is_of_pixels(x, w, padding, groups))
           return Linked::apply(at::conv2d(x, w, bias.detach(), stride, padding, dilation, groups), bias, false);
-        const Tensor made = at::linear(x.reshape({x.size(0), x.size(1)}), w.reshape({w.size(0), w.size(1)}), bias.detach());
-        return Linked::apply(made.view({x.size(0), w.size(0), 1, 1}), bias, false);
+        return products_of(x, w, bias);
       });
 }
 
