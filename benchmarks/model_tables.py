@@ -166,8 +166,8 @@ def _losses(cases: Cases) -> str:
         "model",
         "first loss",
         "last",
-        "largest difference of two runs of cuDNN's",
-        "of ours from the first",
+        "largest difference of cuDNN's in torch's own order",
+        "of ours",
         "of + norms",
         "of everything",
     ]

@@ -153,7 +153,7 @@ class Measurement:
         """
         import torch
 
-        self.case["memory_bytes"] = {}
+        found = {}
         for who, step in self._training().items():
             step()
             for contender in (self.theirs, self.ours, self.normed, self.whole):
@@ -163,7 +163,8 @@ class Measurement:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             step()
-            self.case["memory_bytes"][who] = torch.cuda.max_memory_allocated() - before
+            found[who] = torch.cuda.max_memory_allocated() - before
+        self.case["memory_bytes"] = found
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         """cuDNN's, ours, ours with fused norms too, and everything: where there is any of what makes them differ."""

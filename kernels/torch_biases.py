@@ -57,6 +57,8 @@ class _OfPixels(torch.autograd.Function):
         ctx.save_for_backward(x, w)
         ctx.bias_dtype, ctx.taps = bias.dtype, None if taps is w else taps
         made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x), _rows(taps).t())
+        if _is_last(x) or _is_last(w):  # which of torch's formats a result is in decides about that of those behind it
+            return _own(made.view(len(x), 1, 1, len(w)).permute(0, 3, 1, 2))
         return _own(made.view(len(x), len(w), 1, 1))
 
     @staticmethod
@@ -73,6 +75,11 @@ class _OfPixels(torch.autograd.Function):
 def _own(y: Tensor) -> Tensor:
     """The same memory in a tensor of its own: views made in a node could not be written in place."""
     return y.new_empty(0).set_(y.untyped_storage(), y.storage_offset(), y.size(), y.stride())
+
+
+def _is_last(images: Tensor) -> bool:
+    """Whether images of one pixel are channels-last to torch, which goes by their strides."""
+    return images.shape[1] > 1 and images.stride(3) == images.shape[1]
 
 
 def _rows(images: Tensor) -> Tensor:
@@ -132,8 +139,10 @@ class BiasedConv2d(nn.Conv2d):
         """[n, c, h, w] or [c, h, w]."""
         weight, bias, taps = self._parameters.get("weight"), self._parameters.get("bias"), self.taps()
         native = None if torch.compiler.is_compiling() else torch_native.biased_convolution
-        if native is not None and weight is not None and self.padding_mode == "zeros" and not _traced():
-            known = None if isinstance(self.padding, str) else native(input, taps, bias, *self._moved(self.padding))
+        moved = self._moved() if native is not None and weight is not None and not _traced() else None
+        if moved is not None:
+            assert native is not None
+            known = native(input, taps, bias, *moved)
             if known is not None:
                 return known
         if not _linkable(input, weight, bias) or input.dim() != 4:
@@ -145,15 +154,22 @@ class BiasedConv2d(nn.Conv2d):
             return products
         return linked(self._conv_forward(input, taps, bias.detach()), bias, False)
 
-    def _moved(self, padding: tuple[int, ...]) -> tuple[int, ...]:
-        return *self.stride, *padding, *self.dilation, self.groups
+    def _moved(self) -> tuple[int, ...] | None:
+        """As the extension takes it; None where it is said in another way, by a word or by one number for both."""
+        stride, padding, dilation = self.stride, self.padding, self.dilation
+        if self.padding_mode != "zeros" or type(stride) is not tuple or type(dilation) is not tuple:
+            return None
+        if type(padding) is not tuple or len(stride) != 2 or len(padding) != 2 or len(dilation) != 2:
+            return None
+        return *stride, *padding, *dilation, self.groups
 
     def _is_of_pixels(self, x: Tensor, taps: Tensor) -> bool:
         """Whether it is a linear layer of images of one pixel, as squeeze-and-excitations have: a product, which takes
         the host and the GPU less than a convolution.
         """
-        single = tuple(x.shape[2:]) == tuple(taps.shape[2:]) == (1, 1) and self.groups == 1
-        return single and self.padding_mode == "zeros" and self.padding in ((0, 0), "valid", "same")
+        if tuple(x.shape[2:]) != (1, 1) or tuple(taps.shape[2:]) != (1, 1) or x.shape[1] != taps.shape[1]:
+            return False
+        return self.groups == 1 and self.padding_mode == "zeros" and self.padding in ((0, 0), 0, (0,), "valid", "same")
 
     def taps(self) -> Tensor:
         """The filter [k, c / groups, r, s] that the layer multiplies with."""

@@ -67,7 +67,10 @@ for _name, _made in in_place.items():
     setattr(Proxy, f"__{_name.removeprefix('in_place_')}__", _method(_made))
 
 
-_NUMBERS = {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__float__, Tensor.__int__, Tensor.__index__}
+_NUMBERS = {
+    Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__float__, Tensor.__int__, Tensor.__index__, Tensor.__repr__,
+    Tensor.equal, Tensor.allclose, Tensor.is_nonzero, Tensor.numpy, torch.equal, torch.allclose, torch.is_nonzero,
+}  # fmt: skip
 
 
 class Reading(TorchFunctionMode):

@@ -52,6 +52,10 @@ linked: Callable[[Tensor, Tensor, bool], Tensor | None] | None = None
 biased_linear: Callable[[Tensor, Tensor | None, Tensor | None], Tensor | None] | None = None
 # biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise.
 biased_convolution: Callable[..., Tensor | None] | None = None
+CALLS = (
+    "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
+    "biased_convolution",
+)  # fmt: skip
 _extension: Any = None
 _lock = threading.Lock()
 _begun = _taken = False
@@ -113,7 +117,6 @@ def _functions() -> tuple[int, ...]:
 
 def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     """Have an extension make the calls of tensors on a kind of device from here on."""
-    global convolve, fused, norm, layer_norm, squeezed, excited, first, linked, biased_linear, biased_convolution
     global _extension, _state
     from .torch_autograd import backward_of
     from .torch_channel_sums import sums_of
@@ -128,11 +131,8 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     extension.serve(device, functions, *convolutions, *norms, *rest)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
-    fused, norm, layer_norm = extension.fused, extension.norm, extension.layer_norm
-    squeezed, excited, first = extension.squeezed, extension.excited, extension.first
-    linked, biased_linear = extension.linked, extension.biased_linear
-    biased_convolution = extension.biased_convolution
-    _extension, convolve, _state = extension, extension.convolve, "ready"
+    globals().update({name: getattr(extension, name) for name in CALLS})
+    _extension, _state = extension, "ready"
 
 
 def take_over() -> None:

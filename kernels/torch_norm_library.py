@@ -70,7 +70,12 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm) -> tuple[Tensor, Ten
 
 
 def remember(running: Running, statistics: Tensor, count: int) -> None:
-    """Bring up to date what a layer remembers, of `count` values a channel: their variance is no more biased."""
+    """Bring up to date what a layer remembers, of `count` values a channel: their variance is no more biased.
+
+    Raises ValueError, as torch's, for one value a channel, whose variance is not known.
+    """
+    if count < 2:
+        raise ValueError(f"expected more than one value a channel in training, got {count}")
     running.batches.add_(1)
     share = running.batches.reciprocal() if running.momentum is None else running.momentum
     mean, variance = statistics.to(running.mean.dtype).unbind()

@@ -47,17 +47,17 @@ class Rewritten:
         self._held: list[Held] | None = None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        if torch.compiler.is_compiling():  # a graph depends on what it is traced with: not on what is filled in later
-            asked = self._holders()
-        elif self._held is None:  # not before the module has its parts: it may be being copied
-            asked = self._held = self._holders()
-        else:
-            asked = self._held
-        for held, name, was in asked:
+        # A graph depends on what it is traced with: not on what is filled in later.
+        for held, name, was in self._holders() if torch.compiler.is_compiling() else self._known_holders():
             now = held.get(name)
             if now is not was and (type(now) is not type(was) or isinstance(was, nn.Module) or now != was):
                 return type(self.module).forward(self.module, *given, **named)
         return self.function(self.module, *given, **named)
+
+    def _known_holders(self) -> list[Held]:
+        if self._held is None:  # not before the module has its parts: it may be being copied
+            self._held = self._holders()
+        return self._held
 
     def _holders(self) -> list[Held]:
         return [(_where(self.module, *each), *each[1:]) for each in self.settings]

@@ -34,9 +34,6 @@ def activation_name(module: nn.Module) -> str | None:
     return None if found == "gelu" and getattr(module, "approximate", "none") != "none" else found
 
 
-_KNOWN = {"weight", "bias"}  # parameters of a norm: others lie elsewhere in replicas, and where they are computed
-
-
 class NormAct2d(nn.BatchNorm2d):
     """nn.BatchNorm2d and what follows it: `act(norm(x))`, and of `(x, residual)` `act(norm(x) + residual)`.
 
@@ -62,7 +59,9 @@ class NormAct2d(nn.BatchNorm2d):
         """[n, c, h, w]."""
         alone = self.summed and residual is None
         if self.training or self.running_mean is None:
-            fits = self._parameters.keys() >= _KNOWN and (residual is None or isinstance(residual, Tensor))
+            # Not by a set, whose order, which is another one in every process, a graph that is kept would have.
+            fits = "weight" in self._parameters and "bias" in self._parameters
+            fits = fits and (residual is None or isinstance(residual, Tensor))
             made = self._fused(input, residual, "" if alone else self.activation) if fits else None
             if made is not None:
                 return made
@@ -95,7 +94,8 @@ class NormAct2d(nn.BatchNorm2d):
             made = self._native(torch_native.norm, x, residual, weight, bias, setting)
             if made is not None:
                 return made
-        if activation is None or not _fits(x, residual, weight, bias):
+        plain = compiling or (torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual))
+        if activation is None or not plain or not _fits(x, residual, weight, bias):
             return None
         norm, running = Norm(weight, bias, self.eps, activation), None
         if self.training and self.track_running_stats:
@@ -105,9 +105,8 @@ class NormAct2d(nn.BatchNorm2d):
             running = Running(mean, variance, batches, self.momentum)
         if compiling:
             return _traced(x, residual, norm, running)
-        plain = torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual)
         known = weight if weight is not None else buffers.get("running_mean")
-        if not plain or (known is not None and known.get_device() != x.get_device()):
+        if known is not None and known.get_device() != x.get_device():
             return None
         return torch_norm_operators.direct(x, residual, norm, running)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -51,7 +51,7 @@ def _text() -> str:
     return files(__package__).joinpath("data/measurements.json").read_text(encoding="utf-8")
 
 
-@cache
+@lru_cache(maxsize=4096)
 def microseconds(problem: ConvolutionProblem, what: Pass) -> dict[Configuration, float]:
     """As shipped, by configuration, of whichever half precision: they take the same time. Not to be changed."""
     kind = _kind(what)
@@ -69,9 +69,9 @@ def _rows() -> dict[tuple[tuple[Any, ...], Pass], list[list[Any]]]:
 
 def _key(values: Sequence[Any]) -> tuple[Any, ...]:
     """What tells problems from one another, but for their type, of what `problem_of` takes."""
-    first, (_, *later) = values[:10], values[10:]
+    channels, later = values[3], list(values[11:])
     cell, taps, out = later + LATER[len(later) :]
-    many = (*first, cell, taps, None if out == values[3] else out)
+    many = (*values[:10], cell, taps, None if out == channels else out)
     return tuple([tuple(value) if type(value) is list else value for value in many])
 
 
@@ -87,11 +87,9 @@ def problem_of(values: Sequence[Any]) -> ConvolutionProblem:
 
     A table may be older than cells of outputs, and than other channels out than in.
     """
-    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *later = values
-    steps = tuple(stride), tuple(dilation), tuple(padding)
-    cell, taps, out = later + LATER[len(later) :]
-    dealt = tuple(cell), None if taps is None else tuple(taps)
-    return ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt, out)
+    key = _key(values)
+    given: tuple[Any, ...] = (*key[:10], values[10], *key[10:])
+    return ConvolutionProblem(*given)
 
 
 def _measured(entry: dict[str, Any]) -> Measured:

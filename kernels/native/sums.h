@@ -94,10 +94,12 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
     const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
     const auto dtype = x.scalar_type();
     const Tensor taps = w.to(dtype);
-    const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t()).view({x.size(0), w.size(0), 1, 1});
+    const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t());
     ctx->save_for_backward({x, w});
     if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
-    return made;
+    // Which of torch's formats a result is in decides about that of those behind it.
+    if (is_last(x) || is_last(w)) return made.view({x.size(0), 1, 1, w.size(0)}).permute({0, 3, 1, 2});
+    return made.view({x.size(0), w.size(0), 1, 1});
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -120,6 +122,9 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
   }
 
  private:
+  // Whether images of one pixel are channels-last to torch, which goes by their strides.
+  static bool is_last(const Tensor& of) { return of.size(1) > 1 && of.stride(3) == of.size(1); }
+
   static Tensor rows(const Tensor& of) { return of.reshape({of.size(0), of.size(1)}); }
 };
 

@@ -66,6 +66,11 @@ DIFFERENT: dict[str, Callable[[], nn.Module]] = {
     "a parameter's shape": lambda: changed(lambda m: setattr(m, "gain", nn.Parameter(torch.ones(4)))),
     "a parameter's type": lambda: Named().double(),
     "a parameter that is not there": lambda: changed(lambda m: m.register_parameter("gain", None)),
+    "a buffer's device": lambda: changed(lambda m: m.register_buffer("kept", torch.zeros(2, device="meta"))),
+    "a buffer that has a gradient": lambda: changed(lambda m: m.kept.requires_grad_()),
+    "a buffer's strides": lambda: changed(lambda m: m.register_buffer("kept", torch.zeros(4)[::2])),
+    "what a buffer has": lambda: changed(lambda m: setattr(m.kept, "kind", 1)),
+    "a zero's sign": lambda: changed(lambda m: setattr(m, "scale", -0.0)),
     "a buffer's name": lambda: changed(lambda m: m.register_buffer("other", torch.zeros(2))),
 }
 
@@ -78,7 +83,38 @@ def test_modules_that_look_alike() -> None:
 
 @pytest.mark.parametrize("difference", DIFFERENT)
 def test_modules_that_do_not(difference: str) -> None:
-    assert looks(DIFFERENT[difference]()) != looks(Named())
+    usual = changed(lambda m: setattr(m, "scale", 0.0)) if difference == "a zero's sign" else Named()
+    assert looks(DIFFERENT[difference]()) != looks(usual)
+
+
+def test_what_is_not_in_dictionaries_or_not_there_yet_is_like_nothing() -> None:
+    class Slots(nn.Module):
+        __slots__ = ("kind",)
+
+    lazy = nn.Module()
+    lazy.weight = nn.UninitializedParameter()
+    assert looks(Slots()) is looks(lazy) is None
+
+
+class Masked(Block):
+    """One that goes by the numbers of a buffer of its own."""
+
+    def __init__(self, on: bool) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((2,), float(on)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask: Any = self.mask
+        return super().forward(x + x if torch.equal(mask, torch.ones(2, dtype=mask.dtype)) else x)
+
+
+def test_blocks_that_go_by_numbers_stay_as_they_are() -> None:
+    model = nn.Sequential(Masked(False), Masked(True)).double()
+    before = copy.deepcopy(model)
+    fuse_for_training(model)
+    x = torch.randn(9, 8, 6, 5, dtype=torch.float64)
+    torch.testing.assert_close(model(x), before(x))
+    assert all("forward" not in vars(block) for block in model)
 
 
 @pytest.mark.parametrize("within", ["it", "a part of it"])

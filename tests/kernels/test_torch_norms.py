@@ -5,7 +5,10 @@ calls that the kernels get, which run on the emulated machine. On a GPU: gpu/tes
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils.checkpoint import checkpoint
 
-from tapestry.kernels import torch_autograd, torch_norm_calls
+from tapestry.kernels import torch_autograd, torch_norm_calls, torch_norm_library
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.normalization import batch_norm
 from tapestry.kernels.normalization.batch_norm import NormKind
@@ -23,7 +26,7 @@ from tapestry.kernels.normalization.stretches import Launch
 from tapestry.kernels.runtime import device
 from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_models import convolutions
-from tapestry.kernels.torch_norm_library import FUNCTIONS
+from tapestry.kernels.torch_norm_library import FUNCTIONS, Running
 from tapestry.kernels.torch_norm_operators import operator
 from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds, lowered
 
@@ -460,6 +463,44 @@ def test_a_compiled_model_remembers_what_it_did(
             torch.testing.assert_close(one, other)
     assert len(graphs) == 2  # with gradients and without
     assert [code.count("= torch.ops.tapestry.batch_norm_act_remembered(") for code in graphs] == [3, 3]
+
+
+GRAPH = """
+import torch
+from torch import nn
+from tapestry.kernels import torch_norm_calls
+from tapestry.kernels.torch import NormAct2d
+torch_norm_calls.computed = lambda x: True
+graphs = []
+layer = NormAct2d(nn.BatchNorm2d(6), nn.SiLU())
+torch.compile(layer, backend=lambda graph, _: graphs.append(graph.code) or graph)(torch.randn(2, 6, 3, 3))
+print(graphs[0])
+"""
+
+
+def test_graphs_are_the_same_in_every_process() -> None:
+    """Whatever the order of its sets: else one that is kept on disk would not be found there."""
+    made = []
+    for seed in "01256":
+        ran = subprocess.run(
+            [sys.executable, "-c", GRAPH], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        )
+        made.append(ran.stdout)
+    assert b"batch_norm_act_remembered" in made[0]
+    assert len(set(made)) == 1
+
+
+def test_one_value_a_channel_is_refused_before_anything_is_remembered() -> None:
+    kept = (torch.zeros(6), torch.ones(6), torch.tensor(0))
+    with pytest.raises(ValueError, match="more than one value a channel"):
+        torch_norm_library.remember(Running(*kept, 0.1), torch.ones(2, 6), 1)
+    assert int(kept[2]) == 0
+
+
+def test_norms_under_vmap_are_torchs() -> None:
+    layer = NormAct2d(nn.BatchNorm2d(6, track_running_stats=False), nn.SiLU())
+    x = torch.randn(3, 2, 6, 4, 4)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), torch.stack([layer(one) for one in x]))
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

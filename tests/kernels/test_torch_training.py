@@ -27,10 +27,6 @@ from tapestry.kernels.torch import (
 
 from .test_torch_excitation import Excite
 
-EXTENSION = (
-    "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
-    "biased_convolution",
-)  # fmt: skip
 PARTS: tuple[Callable[[nn.Module], Any], ...] = (replace_convolutions, fuse_norms, fuse_excitations, fuse_biases)
 
 
@@ -149,12 +145,12 @@ def test_graphs_of_torch_compile_do_not_ask_for_the_extension(monkeypatch: pytes
     """It comes while a model is compiled, or later: neither is anything a graph depends on."""
     model, compiled = net(), []
     fuse_for_training(model)
-    for name in EXTENSION:
+    for name in torch_native.CALLS:
         monkeypatch.setattr(torch_native, name, None)
 
     def arrives(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
         compiled.append(graph)
-        for name in EXTENSION:
+        for name in torch_native.CALLS:
             monkeypatch.setattr(torch_native, name, crc32)  # as what the extension has, a function of C's
         return graph
 

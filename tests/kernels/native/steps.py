@@ -35,18 +35,7 @@ def autocast() -> Iterator[None]:
 def by_python() -> Iterator[None]:
     """The extension is neither asked nor told."""
     with pytest.MonkeyPatch.context() as patch:
-        for what in (
-            "convolve",
-            "fused",
-            "norm",
-            "layer_norm",
-            "squeezed",
-            "excited",
-            "first",
-            "linked",
-            "biased_linear",
-            "biased_convolution",
-        ):
+        for what in torch_native.CALLS:
             patch.setattr(torch_native, what, None)
         yield
 

@@ -113,6 +113,38 @@ def test_images_of_one_pixel(sums: Driver, settings: dict[str, Any], lies: str, 
             assert any(("OfPixels" if product else "Linked") in name for name in names)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"padding": 1}, {"padding": (1,)}, {"stride": 1, "padding": "valid"}, {"dilation": (1,)}]
+)
+def test_steps_that_are_said_in_another_way(sums: Driver, settings: dict[str, Any]) -> None:
+    """Later, and as torch takes them: one number for both, a word."""
+    theirs, ours = layers("convolution")
+    for name, value in settings.items():
+        for layer in (theirs, ours):
+            setattr(layer, name, value)
+    x = drawn(2, 16, 6, 4, dtype=F32)
+    for way in (by_python(), contextlib.nullcontext()):
+        with way:
+            torch.testing.assert_close(ours(x), theirs(x))
+    with pytest.raises(RuntimeError, match="to have 16 channels"):
+        ours(drawn(2, 24, 6, 4, dtype=F32))
+
+
+@pytest.mark.parametrize("given", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("of_filter", [torch.channels_last, torch.contiguous_format])
+def test_results_of_one_pixel_are_in_the_format_of_torchs(sums: Driver, given: Any, of_filter: Any) -> None:
+    """What resizes them goes by that."""
+    theirs = nn.Conv2d(16, 24, 1).to(memory_format=of_filter)  # type: ignore[call-overload]
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    fuse_biases(ours)
+    x = torch.randn(9, 16, 1, 1).to(memory_format=given)
+    for way in (by_python(), contextlib.nullcontext()):
+        with way:
+            assert ours(x).stride() == theirs(x).stride()
+    with pytest.raises(RuntimeError, match="to have 16 channels"):
+        ours(torch.randn(9, 8, 1, 1))
+
+
 def test_standardized_filters(sums: Driver) -> None:
     """timm's, of which the filter is made anew in every call."""
     torch.manual_seed(2)
