@@ -164,9 +164,7 @@ class BiasedConv2d(nn.Conv2d):
         return *stride, *padding, *dilation, self.groups
 
     def _is_of_pixels(self, x: Tensor, taps: Tensor) -> bool:
-        """Whether it is a linear layer of images of one pixel, as squeeze-and-excitations have: a product, which takes
-        the host and the GPU less than a convolution.
-        """
+        """Whether it is a linear layer of images of one pixel, as squeeze-and-excitations have: a product."""
         if tuple(x.shape[2:]) != (1, 1) or tuple(taps.shape[2:]) != (1, 1) or x.shape[1] != taps.shape[1]:
             return False
         return self.groups == 1 and self.padding_mode == "zeros" and self.padding in ((0, 0), 0, (0,), "valid", "same")

@@ -39,6 +39,8 @@ struct Served {
 Served served;
 Plans plans;
 
+bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+
 bool is_plain(const Tensor& tensor) {
   // Not the difference of key sets, which keeps the bits of backends.
   return tensor.defined() && tensor.device().type() == served.device &&

@@ -46,8 +46,6 @@ Tensor bias_gradient(const Tensor& dy, bool last = false) {
   return unwrapped(asked(served.sums, {wrapped(dy), PyBool_FromLong(last)}).ptr());
 }
 
-bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
-
 // A layer's result as it is; of its gradient the sum is the bias's.
 class Linked : public torch::autograd::Function<Linked> {
  public:

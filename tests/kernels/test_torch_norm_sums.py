@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from tapestry.kernels.torch import NormAct2d, fuse_excitations, fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_norm_sums import Rewritten
 
+from . import normed
+from .normed import Residual
 from .test_torch_excitation import Excite
 
 
@@ -162,3 +165,44 @@ def test_inference_of_a_model_whose_sums_are_fused() -> None:
     fused = fuse_for_inference(model, torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(fused(images()), before.eval()(images()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("downsample", [False, True])
+def test_a_residual_becomes_the_norms(downsample: bool) -> None:
+    model = nn.Sequential(Residual(downsample), Residual())
+    before, keys = copy.deepcopy(model), list(model.state_dict())
+    report = fuse_norms(model)
+    assert report.taken["0.unit.bn"] == report.taken["1.unit.bn"] == "a residual and relu"
+    assert report.taken["0.bn1"] == "relu"
+    assert type(model[0]) is Residual
+    assert list(model.state_dict()) == keys
+    x = normed.images(torch.float32)
+    for made in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        made.load_state_dict(before.state_dict())
+        plain = copy.deepcopy(before)
+        given = [x.clone().requires_grad_() for _ in range(2)]
+        values = [one(data) for one, data in zip((made, plain), given, strict=True)]
+        torch.testing.assert_close(*values)
+        first, second = (torch.autograd.grad(y.square().sum(), data) for y, data in zip(values, given, strict=True))
+        torch.testing.assert_close(first, second)
+        torch.testing.assert_close(made.eval()(x), plain.eval()(x))
+        assert made[0].forward.module is made[0]
+    assert fuse_norms(model).taken == {}
+
+
+def test_sums_that_are_left() -> None:
+    class Depends(Residual):
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.act2(self.unit(x) + (x if self.training else 2 * x))
+            return out
+
+    hooked = Residual()
+    hooked.register_forward_hook(lambda *_: None)
+    shared = Residual()
+    for block in (Residual(drop=True), Depends(), hooked):
+        model = nn.Sequential(block)
+        before = copy.deepcopy(model)
+        assert fuse_norms(model).taken["0.unit.bn"] == ""
+        x = normed.images(torch.float32)
+        torch.testing.assert_close(model.eval()(x), before.eval()(x))
+    assert fuse_norms(nn.Sequential(shared, shared)).taken["0.unit.bn"] == ""

@@ -1,22 +1,19 @@
 """Batch norms with what follows them, on CPU tensors: the operators, the layer, the swap of a model's layers, and the
-calls that the kernels get, which run on the emulated machine. On a GPU: gpu/test_norms.py.
+calls that the kernels get, which run on the emulated machine. On a GPU: gpu/test_norms.py; residuals:
+test_torch_norm_sums.py; compiled: test_torch_norms_compiled.py.
 """
 
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor, nn
 
 from tapestry.kernels import torch_autograd, torch_norm_calls, torch_norm_library
 from tapestry.kernels.errors import WrongValue
@@ -32,16 +29,11 @@ from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds, lowe
 
 from . import host_compiler
 from .normalization.launches import run as run_emulated
+from .normed import Residual, images
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "": nn.Identity, "relu": nn.ReLU, "relu6": nn.ReLU6, "silu": nn.SiLU, "gelu": nn.GELU, "hardswish": nn.Hardswish,
 }  # fmt: skip
-
-
-def images(dtype: torch.dtype = torch.float64, seed: int = 1, channels: int = 6) -> Tensor:
-    random = torch.Generator().manual_seed(seed)
-    x = 2 * torch.randn((3, channels, 4, 5), generator=random, dtype=torch.float64) + 0.5
-    return x.to(dtype).contiguous(memory_format=torch.channels_last)
 
 
 def defined(activation: str, x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -90,6 +82,13 @@ def test_a_second_derivative_is_refused() -> None:
     (dx,) = torch.autograd.grad(operator(x, None, None, None, 1e-3, "silu")[0].sum(), x, create_graph=True)
     with pytest.raises(WrongValue, match="gradients of a fused batch norm's gradients"):
         torch.autograd.grad(dx.sum(), x)
+
+
+def test_one_value_a_channel_is_refused_before_anything_is_remembered() -> None:
+    kept = (torch.zeros(6), torch.ones(6), torch.tensor(0))
+    with pytest.raises(ValueError, match="more than one value a channel"):
+        torch_norm_library.remember(Running(*kept, 0.1), torch.ones(2, 6), 1)
+    assert int(kept[2]) == 0
 
 
 # -- the calls ---------------------------------------------------------------------------------------------------------
@@ -185,6 +184,12 @@ def test_a_batch_of_one_value_is_refused_as_torch_does() -> None:
     layer = NormAct2d(nn.BatchNorm2d(6), nn.SiLU())
     with pytest.raises(ValueError, match="more than 1 value per channel"):
         layer(torch.zeros(1, 6, 1, 1))
+
+
+def test_norms_under_vmap_are_torchs() -> None:
+    layer = NormAct2d(nn.BatchNorm2d(6, track_running_stats=False), nn.SiLU())
+    x = torch.randn(3, 2, 6, 4, 4)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), torch.stack([layer(one) for one in x]))
 
 
 def test_a_layer_is_copied_and_pickled() -> None:
@@ -355,193 +360,3 @@ def test_inference_is_fused_after_norms_were() -> None:
     fuse_norms(model)
     x = images(torch.float32)
     torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), before(x))
-
-
-# -- residuals ---------------------------------------------------------------------------------------------------------
-
-
-class Unit(nn.Module):
-    """The norm of a branch: in a module of its own, as some models have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.bn = nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.bn(self.conv(x))
-        return out
-
-
-class Residual(nn.Module):
-    def __init__(self, downsample: bool = True, drop: bool = False) -> None:
-        super().__init__()
-        self.conv1, self.bn1, self.act1 = nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6), nn.ReLU(inplace=True)
-        self.unit, self.act2 = Unit(), nn.ReLU(inplace=True)
-        self.downsample = Unit() if downsample else None
-        self.drop = nn.Dropout(0.5) if drop else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = x
-        y = self.unit(self.act1(self.bn1(self.conv1(x))))
-        if self.drop is not None:
-            y = self.drop(y)
-        if self.downsample is not None:
-            shortcut = self.downsample(shortcut)
-        y += shortcut
-        out: Tensor = self.act2(y)
-        return out
-
-
-@pytest.mark.parametrize("downsample", [False, True])
-def test_a_residual_becomes_the_norms(downsample: bool) -> None:
-    model = nn.Sequential(Residual(downsample), Residual())
-    before, keys = copy.deepcopy(model), list(model.state_dict())
-    report = fuse_norms(model)
-    assert report.taken["0.unit.bn"] == report.taken["1.unit.bn"] == "a residual and relu"
-    assert report.taken["0.bn1"] == "relu"
-    assert type(model[0]) is Residual
-    assert list(model.state_dict()) == keys
-    x = images(torch.float32)
-    for made in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        made.load_state_dict(before.state_dict())
-        plain = copy.deepcopy(before)
-        given = [x.clone().requires_grad_() for _ in range(2)]
-        values = [one(data) for one, data in zip((made, plain), given, strict=True)]
-        torch.testing.assert_close(*values)
-        first, second = (torch.autograd.grad(y.square().sum(), data) for y, data in zip(values, given, strict=True))
-        torch.testing.assert_close(first, second)
-        torch.testing.assert_close(made.eval()(x), plain.eval()(x))
-        assert made[0].forward.module is made[0]
-    assert fuse_norms(model).taken == {}
-
-
-def test_a_rewritten_block_is_compiled_and_traced() -> None:
-    model = nn.Sequential(Residual())
-    before = copy.deepcopy(model).eval()
-    fuse_norms(model)
-    x = images(torch.float32)
-    torch.testing.assert_close(torch.compile(copy.deepcopy(model).eval(), backend="eager")(x), before(x))
-    torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), before(x))
-
-
-@pytest.mark.parametrize("momentum", [0.1, None])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
-def test_a_compiled_model_remembers_what_it_did(
-    backend: str, momentum: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By operators, as on a GPU: results, gradients and buffers of three steps, and of one without gradients."""
-    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
-    torch._dynamo.reset()
-    torch.manual_seed(2)
-    model = nn.Sequential(nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6, momentum=momentum), nn.SiLU(), Residual(False))
-    before = copy.deepcopy(model)
-    assert list(fuse_norms(model).taken.values()) == ["silu", "relu", "a residual and relu"]
-    graphs: list[str] = []
-
-    def noted(graph: fx.GraphModule, inputs: list[Tensor]) -> Any:
-        graphs.append(graph.code)
-        compiled: Any = torch._dynamo.lookup_backend(backend)
-        return compiled(graph, inputs)
-
-    called = torch.compile(model, backend=noted, fullgraph=True)
-    for seed in (1, 2, 3, 4):
-        x = [images(torch.float32, seed).requires_grad_() for _ in range(2)]
-        with torch.set_grad_enabled(seed < 4):
-            ys = [run(given) for run, given in zip((called, before), x, strict=True)]
-        torch.testing.assert_close(*ys)
-        if seed < 4:
-            model.zero_grad()
-            before.zero_grad()
-            found, expected = (
-                torch.autograd.grad(y.square().sum(), [given, *one.parameters()])
-                for y, given, one in zip(ys, x, (model, before), strict=True)
-            )
-            for one, other in zip(found, expected, strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-        for one, other in zip(model.buffers(), before.buffers(), strict=True):
-            torch.testing.assert_close(one, other)
-    assert len(graphs) == 2  # with gradients and without
-    assert [code.count("= torch.ops.tapestry.batch_norm_act_remembered(") for code in graphs] == [3, 3]
-
-
-GRAPH = """
-import torch
-from torch import nn
-from tapestry.kernels import torch_norm_calls
-from tapestry.kernels.torch import NormAct2d
-torch_norm_calls.computed = lambda x: True
-graphs = []
-layer = NormAct2d(nn.BatchNorm2d(6), nn.SiLU())
-torch.compile(layer, backend=lambda graph, _: graphs.append(graph.code) or graph)(torch.randn(2, 6, 3, 3))
-print(graphs[0])
-"""
-
-
-def test_graphs_are_the_same_in_every_process() -> None:
-    """Whatever the order of its sets: else one that is kept on disk would not be found there."""
-    made = []
-    for seed in "01256":
-        ran = subprocess.run(
-            [sys.executable, "-c", GRAPH], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
-        )
-        made.append(ran.stdout)
-    assert b"batch_norm_act_remembered" in made[0]
-    assert len(set(made)) == 1
-
-
-def test_one_value_a_channel_is_refused_before_anything_is_remembered() -> None:
-    kept = (torch.zeros(6), torch.ones(6), torch.tensor(0))
-    with pytest.raises(ValueError, match="more than one value a channel"):
-        torch_norm_library.remember(Running(*kept, 0.1), torch.ones(2, 6), 1)
-    assert int(kept[2]) == 0
-
-
-def test_norms_under_vmap_are_torchs() -> None:
-    layer = NormAct2d(nn.BatchNorm2d(6, track_running_stats=False), nn.SiLU())
-    x = torch.randn(3, 2, 6, 4, 4)
-    torch.testing.assert_close(torch.func.vmap(layer)(x), torch.stack([layer(one) for one in x]))
-
-
-@pytest.mark.parametrize("dynamic", [None, True])
-def test_compiled_blocks_that_are_computed_again(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of batches of any size; what they remember they do once, as compiled models do that have torch's norms."""
-    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
-    torch._dynamo.reset()
-    torch.manual_seed(2)
-    model = Residual(False)
-    before = copy.deepcopy(model)
-    assert len(fuse_norms(model).taken) == 2
-    compiled = torch.compile(
-        lambda x: checkpoint(model, x, use_reentrant=False), backend="aot_eager", fullgraph=True, dynamic=dynamic
-    )
-    for count, seed in ((3, 1), (2, 2), (3, 3)):
-        x = [images(torch.float32, seed)[:count].requires_grad_() for _ in range(2)]
-        found, expected = compiled(x[0]), before(x[1])
-        torch.testing.assert_close(found, expected)
-        for one, other in zip(
-            torch.autograd.grad(found.square().sum(), [x[0], *model.parameters()]),
-            torch.autograd.grad(expected.square().sum(), [x[1], *before.parameters()]),
-            strict=True,
-        ):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
-        for one, other in zip(model.buffers(), before.buffers(), strict=True):
-            torch.testing.assert_close(one, other)
-
-
-def test_sums_that_are_left() -> None:
-    class Depends(Residual):
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.act2(self.unit(x) + (x if self.training else 2 * x))
-            return out
-
-    hooked = Residual()
-    hooked.register_forward_hook(lambda *_: None)
-    shared = Residual()
-    for block in (Residual(drop=True), Depends(), hooked):
-        model = nn.Sequential(block)
-        before = copy.deepcopy(model)
-        assert fuse_norms(model).taken["0.unit.bn"] == ""
-        x = images(torch.float32)
-        torch.testing.assert_close(model.eval()(x), before.eval()(x))
-    assert fuse_norms(nn.Sequential(shared, shared)).taken["0.unit.bn"] == ""
