@@ -75,7 +75,7 @@ class Plan:
 
     def tell(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Tensor, geometry: Geometry) -> None:
         """Have the extension make forward passes of such operands from here on, if it is there."""
-        if self.is_news((bias is not None, w.data_ptr() & ALIGNED)) and (bias is None or is_wide(bias)):
+        if self.is_news((bias is not None, w.data_ptr() & ALIGNED)):
             torch_native.learn_forward(x, w, bias, out, geometry, self.launches[bias is not None])
 
     def is_news(self, call: Hashable) -> bool:

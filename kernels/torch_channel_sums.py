@@ -87,8 +87,8 @@ def _rows(x: Tensor) -> bool:
 
 def by_torch(x: Tensor, dtype: torch.dtype, last: bool = False) -> Tensor:
     """The same by torch's function, of any tensor; differentiable."""
-    over = tuple(range(x.dim() - 1)) if last else (0, 2, 3)
-    return x.sum(over, dtype=dtype) if over else x.to(dtype)
+    over, wide = tuple(range(x.dim() - 1)) if last else (0, 2, 3), torch.promote_types(dtype, torch.float32)
+    return x.sum(over, dtype=wide).to(dtype) if over else x.to(dtype)
 
 
 def sums_of(x: Tensor, last: bool) -> Tensor:

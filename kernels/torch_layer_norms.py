@@ -19,6 +19,7 @@ from .runtime import moving
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
+from .torch_norm_library import parameter_type
 from .torch_operands import ALIGNED
 
 _torch: Any = torch  # what is not typed by torch
@@ -27,8 +28,8 @@ _torch: Any = torch  # what is not typed by torch
 class FusedLayerNorm(nn.LayerNorm):
     """nn.LayerNorm over the last dimension or, `first`, over the channels of [n, c, h, w].
 
-    The kernels compute what is dense in memory, channels innermost, of f16, bf16 or f32 with f32 parameters. All else
-    is torch's: other tensors, tracing, torch.compile (which fuses by itself).
+    The kernels compute what is dense in memory, channels innermost, of f16, bf16 or f32 with parameters of f32 or of
+    that type. All else is torch's: other tensors, tracing, torch.compile (which fuses by itself).
     """
 
     def __init__(self, norm: nn.LayerNorm, first: bool = False, read_lowered: bool = False) -> None:
@@ -109,7 +110,8 @@ class _Plan:
     def run_gradient(self, x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
         """Of x, weight and bias."""
         dx, room = torch.empty_like(x), statistics.new_empty(self.cut.workspace)
-        to_weight, to_bias = (statistics.new_empty(self.cut.channels) for _ in range(2))
+        own = parameter_type(weight)
+        to_weight, to_bias = (statistics.new_empty(self.cut.channels, dtype=own) for _ in range(2))
         at = _addresses(x, dy, statistics, dx, to_weight, to_bias, room, weight)
         if self.gradient is None:
 
@@ -161,11 +163,13 @@ def _made(
     memory = torch.channels_last if first else torch.contiguous_format
     if x.dim() != (4 if first else max(2, x.dim())) or not x.is_contiguous(memory_format=memory) or not x.numel():
         return None
-    channels, types = x.shape[1 if first else -1], (DTYPES.get(x.dtype), DTYPES.get(result))
-    like = (torch.float32, (channels,), x.get_device())
+    channels, own = x.shape[1 if first else -1], parameter_type(parameters[0])
+    types, like = [DTYPES.get(of) for of in (x.dtype, result, own)], (own, (channels,), x.get_device())
+    if own not in (torch.float32, x.dtype) or not all(types):
+        return None
     if any(one is not None and (one.dtype, tuple(one.shape), one.get_device()) != like for one in parameters):
         return None
-    kind = RowKind.of(channels, *types) if all(types) else None  # type: ignore[arg-type]
+    kind = RowKind.of(channels, *types)  # type: ignore[arg-type]
     return None if kind is None else _Plan(kind, x, result, first, epsilon)
 
 
@@ -213,8 +217,9 @@ def _differentiable(
 ) -> tuple[Tensor | None, ...]:
     """The gradients by torch's functions, whose own derivatives may be asked for."""
     with torch.enable_grad(), torch.autocast("cuda", enabled=False):
-        rows = x.permute(0, 2, 3, 1) if plan.first else x
-        y = nn.functional.layer_norm(rows.float(), (plan.cut.channels,), weight, bias, plan.epsilon).to(plan.result)
+        rows = (x.permute(0, 2, 3, 1) if plan.first else x).float()
+        scale, shift = (None if one is None else one.float() for one in (weight, bias))
+        y = nn.functional.layer_norm(rows, (plan.cut.channels,), scale, shift, plan.epsilon).to(plan.result)
         given = [one for one in (x, weight, bias) if one is not None and one.requires_grad]
         made = torch.autograd.grad(y.permute(0, 3, 1, 2) if plan.first else y, given, dy, create_graph=True)
     found = iter(made)
@@ -227,5 +232,7 @@ def row_kinds(model: nn.Module, dtype: torch.dtype) -> list[RowKind]:
     for part in model.modules():
         if named and isinstance(part, FusedLayerNorm):
             results = (named,) if part.read_lowered else (named, "f32")
-            found += [RowKind.of(part.normalized_shape[0], given, made) for given in (named, "f32") for made in results]
+            own, channels = DTYPES.get(parameter_type(part.weight)), part.normalized_shape[0]
+            types = [(given, made) for given in (named, "f32") for made in results if own in ("f32", given)]
+            found += [RowKind.of(channels, *given, own) for given in types if own]
     return [kind for kind in dict.fromkeys(found) if kind is not None]

@@ -1,7 +1,7 @@
 """Batch norms of channels-last torch tensors on CUDA as prepared calls (see `torch_calls`): looked up by one key.
 
-Tensors are [n, c, h, w], dense and channels-last; weight and bias f32. Nothing here is differentiable, and nothing
-passes through torch's dispatcher but what allocates.
+Tensors are [n, c, h, w], dense and channels-last; parameters and what is remembered are of one type, f32 or that of x.
+Nothing here is differentiable, and nothing passes through torch's dispatcher but what allocates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .runtime import moving
 from .runtime.compiler import Recipe
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
-from .torch_norm_library import Norm, Running
+from .torch_norm_library import Norm, Running, parameter_type
 from .torch_operands import ALIGNED
 
 _torch: Any = torch  # what is not typed by torch
@@ -38,22 +38,24 @@ class Compilable(Protocol):
 class _Plan:
     """One kind of call: its cut, its launches, once they are prepared, and the plan of its gradient."""
 
-    __slots__ = ("cut", "device", "gradient", "kind", "launches", "momentum", "told")
+    __slots__ = ("cut", "device", "gradient", "kind", "launches", "momentum", "parameters", "told", "workspace")
 
-    def __init__(self, x: Tensor, norm: Norm, residual: bool, momentum: float | None) -> None:
-        """`momentum` is None in that of a gradient."""
+    def __init__(self, x: Tensor, norm: Norm, residual: bool, momentum: float | None, parameters: torch.dtype) -> None:
+        """`momentum` is None in that of a gradient; `parameters` is their type."""
         from .runtime.device import properties
 
         activation = norm.activation
         rows, channels = x.numel() // x.shape[1], x.shape[1]
         self.momentum, self.told = momentum, False
         self.device: int = x.get_device()
-        self.kind = NormKind.of(channels, DTYPES[x.dtype], activation, residual)
+        self.parameters = parameters
+        self.kind = NormKind.of(channels, DTYPES[x.dtype], activation, residual, DTYPES[parameters])
         room = stretches.RESIDENTS * properties(self.device).sms
         self.cut = stretches.balanced(rows, channels, self.kind.vector, room)
+        self.workspace = self.cut.workspace if momentum is not None else batch_norm.gradient_workspace(self.cut)
         self.launches: moving.Launches | None = None
         passes = residual and activation != ""
-        self.gradient = self if momentum is None else _Plan(x, norm, passes, None)
+        self.gradient = self if momentum is None else _Plan(x, norm, passes, None, norm.dtype)
 
     def run(self, given: Sequence[Tensor | None], norm: Norm, stream: int) -> None:
         """Launch with the tensors that are there."""
@@ -109,20 +111,21 @@ def plan_of(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
     weight, bias, epsilon, activation = norm
     momentum = 0.0 if running is None else momentum_of(running.momentum)
     there = (residual is None, weight is None, bias is None, running is None)
-    key = (x.shape, x.dtype, x.get_device(), there, momentum, epsilon, activation)
+    parameters = parameter_type(weight, bias, None if running is None else running.mean)
+    key = (x.shape, x.dtype, x.get_device(), there, parameters, momentum, epsilon, activation)
     plan = _plans.get(key)
     if plan is None:
         torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
             torch_native.forget("norms")
-        plan = _plans[key] = _Plan(x, norm, residual is not None, momentum)
+        plan = _plans[key] = _Plan(x, norm, residual is not None, momentum, parameters)
     return plan
 
 
 def _room(plan: _Plan, stream: int) -> Tensor:
     """f32 to work in: a tensor of the stream's own, or of the graph that is being captured."""
-    size = plan.cut.workspace
+    size = plan.workspace
     if _capturing():
         return torch.empty(size, dtype=torch.float32, device=plan.device)
     found = _rooms.get((plan.device, stream))
@@ -150,7 +153,7 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
         plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
     if plan.is_news(given, (x, residual)):
         call = (x, residual, norm.weight, norm.bias, mean, _named_setting(norm), plan.momentum)
-        torch_native.learn_norm("norm", call, plan.cut.workspace, plan.launches)
+        torch_native.learn_norm("norm", call, plan.workspace, plan.launches)
     return y, statistics, plan
 
 
@@ -165,14 +168,14 @@ def gradient(
     plan, given = plan.gradient, (x, dy, other)
     x, dy, other = fetchable(x), fetchable(dy), None if other is None else fetchable(other)
     stream, channels, dx = torch_stream(plan.device), plan.cut.channels, torch.empty_like(x)
-    to_weight, to_bias = statistics.new_empty(channels), statistics.new_empty(channels)
+    to_weight, to_bias = (statistics.new_empty(channels, dtype=plan.parameters) for _ in range(2))
     passed = None if other is None else torch.empty_like(x)
     with _turn:
         made = (dx, to_weight, to_bias, _room(plan, stream))
         plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
     if plan.is_news(given, (x, dy, other)):
         call = (x, other, norm.weight, norm.bias, _named_setting(norm))
-        torch_native.learn_norm("norm_gradient", call, plan.cut.workspace, plan.launches)
+        torch_native.learn_norm("norm_gradient", call, plan.workspace, plan.launches)
     return dx, to_weight, to_bias, passed
 
 

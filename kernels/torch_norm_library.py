@@ -33,7 +33,7 @@ SLOPES: dict[str, Any] = {  # of dy and what the activation was given
 
 
 class Running(NamedTuple):
-    """What a layer remembers and a call brings up to date: mean, variance (f32 a channel) and the number of batches.
+    """What a layer remembers and a call brings up to date: mean and variance of each channel and the number of batches.
 
     A `momentum` of None is the mean over all batches.
     """
@@ -51,6 +51,16 @@ class Norm(NamedTuple):
     bias: Tensor | None
     epsilon: float
     activation: str
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weight and bias; f32 where there is neither."""
+        return parameter_type(self.weight, self.bias)
+
+
+def parameter_type(*values: Tensor | None) -> torch.dtype:
+    """The type of a layer's parameters, that of the first one that is there: f32 where none is."""
+    return next((value.dtype for value in values if value is not None), torch.float32)
 
 
 def wide(x: Tensor) -> Tensor:
@@ -78,9 +88,10 @@ def remember(running: Running, statistics: Tensor, count: int) -> None:
         raise ValueError(f"expected more than one value a channel in training, got {count}")
     running.batches.add_(1)
     share = running.batches.reciprocal() if running.momentum is None else running.momentum
-    mean, variance = statistics.to(running.mean.dtype).unbind()
-    running.mean.lerp_(mean, share)
-    running.variance.lerp_(variance * (count / (count - 1)), share)
+    mean, variance = statistics
+    for kept, now in ((running.mean, mean), (running.variance, variance * (count / (count - 1)))):
+        before = kept.to(now.dtype)  # halves are f32 in between
+        kept.copy_(before + share * (now - before))
 
 
 def gradient(
@@ -101,7 +112,8 @@ def gradient(
     centred = g - _column(to_bias) / count - normal * _column(to_weight) / count
     dx = _along(norm.weight, centred * _column(torch.rsqrt(variance + norm.epsilon))).to(x.dtype)
     given = None if other is None else _lasting(g.to(x.dtype))
-    return _lasting(dx), to_weight, to_bias, given
+    made = values.dtype if norm.dtype is torch.float32 else norm.dtype
+    return _lasting(dx), to_weight.to(made), to_bias.to(made), given
 
 
 def _lasting(x: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     y = activation((x - mean) / sqrt(variance + epsilon) * weight + bias + residual)
 
 with the mean and the variance of the batch, which are the second result, f32 [2, c]. x, residual and results are
-[n, c, h, w], channels-last; weight and bias are f32. CUDA tensors run the kernels of this package on torch's current
-stream, CPU tensors torch's functions. A gradient of a gradient is refused.
+[n, c, h, w], channels-last; parameters and what is remembered are of one type, f32 or that of x. CUDA tensors run the
+kernels of this package on torch's current stream, CPU tensors torch's functions. A gradient of a gradient is refused.
 
 `batch_norm_act_remembered` brings what a layer remembers up to date as well, in the same launches. Below autograd, and
 so in the graphs of torch.compile, it is `batch_norm_act_lowered`, and the gradient is `batch_norm_act_gradients`: these
@@ -80,15 +80,12 @@ def _fake_gradient(
     dy: Tensor,  # noqa: ARG001
     other: Tensor | None,
     statistics: Tensor,
-    *norm: Any,  # noqa: ARG001
+    *norm: Any,
 ) -> tuple[Tensor, ...]:
-    return _four(
-        x,
-        _like(x),
-        statistics.new_empty(x.shape[1]),
-        statistics.new_empty(x.shape[1]),
-        None if other is None else _like(x),
-    )
+    own = Norm(*norm).dtype
+    own = statistics.dtype if own is torch.float32 else own
+    to_weight, to_bias = (statistics.new_empty(x.shape[1], dtype=own) for _ in range(2))
+    return _four(x, _like(x), to_weight, to_bias, None if other is None else _like(x))
 
 
 def lowered_norm(x: Tensor, residual: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:

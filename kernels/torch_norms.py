@@ -14,7 +14,7 @@ from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operato
 from .normalization.batch_norm import NormKind
 from .torch_hooks import bare
 from .torch_in_place import DEVICES, Tracer
-from .torch_norm_library import Norm, Running
+from .torch_norm_library import Norm, Running, parameter_type
 
 _torch: Any = torch  # what is not typed by torch
 ACTIVATIONS: dict[type, str] = {
@@ -37,8 +37,9 @@ def activation_name(module: nn.Module) -> str | None:
 class NormAct2d(nn.BatchNorm2d):
     """nn.BatchNorm2d and what follows it: `act(norm(x))`, and of `(x, residual)` `act(norm(x) + residual)`.
 
-    In training, of dense channels-last CUDA tensors of f16, bf16 or f32 with f32 parameters, the kernels compute both
-    in one pass over x after the one for the statistics, and keep x alone for the gradients, in two passes as well.
+    In training, of dense channels-last CUDA tensors of f16, bf16 or f32 with parameters and buffers of f32 or of that
+    type, the kernels compute both in one pass over x after the one for the statistics, and keep x alone for the
+    gradients, in two passes as well.
     All else is torch's: evaluation, other tensors, tracing.
     """
 
@@ -95,18 +96,21 @@ class NormAct2d(nn.BatchNorm2d):
             if made is not None:
                 return made
         plain = compiling or (torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual))
-        if activation is None or not plain or not _fits(x, residual, weight, bias):
+        if activation is None or not plain:
             return None
         norm, running = Norm(weight, bias, self.eps, activation), None
+        known: list[Tensor | None] = [weight, bias]
         if self.training and self.track_running_stats:
             mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
-            if mean is None or variance is None or batches is None or mean.dtype is not torch.float32:
+            if mean is None or variance is None or batches is None:
                 return None
             running = Running(mean, variance, batches, self.momentum)
+            known += [mean, variance]
+        if not _fits(x, residual, *known):
+            return None
         if compiling:
             return _traced(x, residual, norm, running)
-        known = weight if weight is not None else buffers.get("running_mean")
-        if known is not None and known.get_device() != x.get_device():
+        if any(one is not None and one.get_device() != x.get_device() for one in known):
             return None
         return torch_norm_operators.direct(x, residual, norm, running)
 
@@ -152,10 +156,10 @@ def _fits(x: Tensor, residual: Tensor | None, *parameters: Tensor | None) -> boo
         return False
     if residual is not None and not torch_norm_calls.computed(residual):
         return False
-    for one in parameters:
-        if one is not None and (one.dtype is not torch.float32 or one.shape[0] != x.shape[1]):
-            return False
-    return True
+    own = parameter_type(*parameters)
+    if own not in (torch.float32, x.dtype):
+        return False
+    return all(one is None or (one.dtype is own and one.shape[0] == x.shape[1]) for one in parameters)
 
 
 def lowered(example: Any) -> torch.dtype:
@@ -168,9 +172,12 @@ def lowered(example: Any) -> torch.dtype:
 
 def kinds(model: nn.Module, dtype: torch.dtype) -> list[NormKind]:
     """The kernels that the norms of a model in training ask for, of activations of a type."""
-    named = torch_norm_calls.DTYPES.get(dtype)
-    norms = [part for part in model.modules() if isinstance(part, NormAct2d) and part.activation is not None]
-    found = [NormKind.of(part.num_features, named, part.activation or "", part.summed) for part in norms if named]
+    named, found = torch_norm_calls.DTYPES.get(dtype), []
+    for part in model.modules():
+        if named and isinstance(part, NormAct2d) and part.activation is not None:
+            own = torch_norm_calls.DTYPES.get(parameter_type(part.weight, part.bias, part.running_mean))
+            if own in ("f32", named):
+                found.append(NormKind.of(part.num_features, named, part.activation, part.summed, own))
     return list(dict.fromkeys(found))
 
 

@@ -27,8 +27,8 @@ TINY = 1e-30  # below any norm but 0
 class FusedResponseNorm(nn.Module):
     """As timm's GlobalResponseNorm, of [n, c, h, w] where channels come `first`, else of [n, h, w, c].
 
-    The kernels compute what is dense in memory, channels innermost, of f16 and bf16 with f32 parameters where autocast
-    is off or casts the result anyway. All else is torch's: tracing, torch.compile and few images too.
+    The kernels compute what is dense in memory, channels innermost, of f16 and bf16 with parameters of f32 or of that
+    type where autocast is off or casts the result anyway. All else is torch's: tracing, torch.compile, few images too.
     """
 
     def __init__(self, norm: Any, read_lowered: bool = False) -> None:
@@ -60,8 +60,11 @@ class FusedResponseNorm(nn.Module):
             self.read_lowered and x.dtype is torch.get_autocast_dtype("cuda")
         ):
             return False
-        like = (torch.float32, (x.shape[1],), x.get_device())
-        return all((one.dtype, tuple(one.shape), one.get_device()) == like for one in (self.weight, self.bias))
+        own = self.weight.dtype
+        like = (own, (x.shape[1],), x.get_device())
+        return own in (torch.float32, x.dtype) and all(
+            (one.dtype, tuple(one.shape), one.get_device()) == like for one in (self.weight, self.bias)
+        )
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, first={self.first}, read_lowered={self.read_lowered}"
@@ -72,11 +75,11 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         squares = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
         launched("squares", x, squares, numbers=torch.float32)
-        g = squares.sqrt_()
+        g, scale, added = squares.sqrt_(), weight.float(), bias.float()
         inverse = (g.mean(1, keepdim=True) + epsilon).reciprocal_()
         normal = g * inverse
-        gate, y = torch.addcmul(torch.ones_like(weight), normal, weight), torch.empty_like(x)
-        launched("shifted", x, gate, bias.expand_as(gate).contiguous(), y, numbers=torch.float32)
+        gate, y = torch.addcmul(torch.ones_like(scale), normal, scale), torch.empty_like(x)
+        launched("shifted", x, gate, added.expand_as(gate).contiguous(), y, numbers=torch.float32)
         ctx.save_for_backward(x, weight, g, inverse, gate)
         return y
 
@@ -88,12 +91,12 @@ class _Recorded(torch.autograd.Function):
         dy, dx = fetchable(dy), torch.empty_like(x)
         products, sums = torch.empty_like(g), torch.empty_like(g)
         launched("both sums", x, dy, products, sums, numbers=torch.float32)
-        to_weight = (products * (g * inverse)).sum(0)
+        to_weight, to_bias = (products * (g * inverse)).sum(0), sums.sum(0)
         to_normal = products * weight  # normal = g * inverse, and inverse is of the mean of g
         mean = (to_normal * g).mean(1, keepdim=True) * inverse
         tilt = (to_normal - mean) * inverse / g.clamp_min(TINY)  # the derivative of g by x is x / g
         launched("blended", dy, gate, x, tilt, dx, numbers=torch.float32)
-        return dx, to_weight, sums.sum(0), None
+        return dx, to_weight.to(weight.dtype), to_bias.to(weight.dtype), None
 
 
 # `Function.apply` without its look at transforms, of which callers know that there are none.

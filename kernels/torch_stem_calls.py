@@ -24,7 +24,7 @@ from .runtime.stream import torch_stream
 from .torch_calls import DTYPES, REMEMBERED, Plan, copied, described
 from .torch_geometry import Geometry, Ints
 from .torch_norm_calls import prepared
-from .torch_operands import ALIGNED, Result, is_wide, wide
+from .torch_operands import ALIGNED, Result, wide
 
 NAMES = ("blocks", "taps", "out", "bias")  # operands of the convolution, as errors name them
 
@@ -132,7 +132,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, form: Form, dtype: torch.
             return _forward_by_torch(x, w, bias, form, dtype)
         plan.launches[biased] = launches
     launches.run(addresses, torch_stream(plan.device))
-    if torch_native.first is not None and biased not in plan.told and (bias is None or is_wide(bias)):
+    if torch_native.first is not None and biased not in plan.told:
         plan.told.add(biased)
         torch_native.learn_first(x, w, bias, (images, taps, out), number_of(form), launches)
     return out, images

@@ -61,14 +61,25 @@ Tensor as_taps(const Tensor& w, at::ScalarType dtype) {
   return w.contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-bool is_wide_vector(const Tensor& bias, const Tensor& like) {
-  return is_plain(bias) && bias.device() == like.device() && bias.scalar_type() == at::kFloat && bias.dim() == 1 &&
+bool is_vector(const Tensor& bias, const Tensor& like) {
+  return is_plain(bias) && bias.device() == like.device() && is_added(bias.scalar_type()) && bias.dim() == 1 &&
          bias.is_contiguous();
+}
+
+bool is_wide_vector(const Tensor& bias, const Tensor& like) {
+  return is_vector(bias, like) && bias.scalar_type() == at::kFloat;
+}
+
+// The address of a bias as kernels add it, f32, which is 0 where there is none; `kept` has what is made for that.
+uint64_t wide_address(const OptionalTensor& bias, Tensor& kept) {
+  if (!bias) return 0;
+  kept = bias->scalar_type() == at::kFloat ? *bias : bias->to(at::kFloat);
+  return address(kept);
 }
 
 CallPointer known_forward(const Tensor& x, const Tensor& w, const OptionalTensor& bias, at::ScalarType dtype,
                           int64_t moved, int64_t groups) {
-  if (!is_plain(x) || !is_plain(w) || x.device() != w.device() || (bias && !is_wide_vector(*bias, x))) return nullptr;
+  if (!is_plain(x) || !is_plain(w) || x.device() != w.device() || (bias && !is_vector(*bias, x))) return nullptr;
   Key key;
   key.add(x.get_device() << 1 | (bias ? 1 : 0));
   key.add(moved);
@@ -103,8 +114,8 @@ Tensor allocated(const Result& result, const Tensor& like) {
 
 // The result of a call for operands as it takes them; undefined where the driver refused it.
 Tensor forward_of(const Call& call, const Tensor& x, const Tensor& w, const OptionalTensor& bias) {
-  Tensor out = allocated(call.results[0], x);
-  return run(call, {address(x), address(w), address(out), bias ? address(*bias) : 0}, x) ? out : Tensor();
+  Tensor out = allocated(call.results[0], x), added;
+  return run(call, {address(x), address(w), address(out), wide_address(bias, added)}, x) ? out : Tensor();
 }
 
 struct Gradients {
@@ -141,7 +152,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     ctx->saved_data["moved"] = moved;
     ctx->saved_data["groups"] = groups;
     if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
-    if (bias) ctx->saved_data["biased"] = true;
+    if (bias) ctx->saved_data["biased"] = static_cast<int64_t>(bias->scalar_type());
     TORCH_CHECK(made.defined(), "the driver refused a convolution");
     return made;
   }
@@ -151,7 +162,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
     const auto lowered = ctx->saved_data.find("taps");
-    const bool biased = ctx->saved_data.count("biased") != 0;
+    const auto biased = ctx->saved_data.find("biased");
     const int64_t moved = ctx->saved_data["moved"].toInt(), groups = ctx->saved_data["groups"].toInt();
     const bool to_x = ctx->needs_input_grad(0), to_w = ctx->needs_input_grad(1);
     const Tensor taps = lowered == ctx->saved_data.end() ? w : lowered->second.toTensor();
@@ -159,7 +170,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     if (to_x && to_w && !at::GradMode::is_enabled()) made = prepared(x, dy, taps, w.scalar_type(), moved, groups);
     if (!made.x.defined() && (to_x || to_w)) made = from_python(x, dy, w, taps, moved, groups, to_x, to_w);
     Tensor db;
-    if (biased && ctx->needs_input_grad(2)) db = bias_gradient(dy);
+    if (biased != ctx->saved_data.end() && ctx->needs_input_grad(2)) db = bias_gradient(dy, type_of(biased->second));
     return {made.x, made.w, db, Tensor(), Tensor(), Tensor()};
   }
 

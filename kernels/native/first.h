@@ -38,8 +38,9 @@ FirstMade first_of(const Call& call, const Tensor& x, const Tensor& w, const Opt
     return at::empty_strided(call.results[i].sizes, call.results[i].strides, x.options().dtype(dtype));
   };
   const Tensor images = room(0), taps = room(1), out = room(2);
+  Tensor added;
   const bool done = run(call, {address(x), address(w), address(images), address(taps), address(out),
-                               bias ? address(*bias) : 0}, x);
+                               wide_address(bias, added)}, x);
   TORCH_CHECK(done, "the driver refused a first layer");
   return {images, out};
 }
@@ -53,7 +54,7 @@ class First : public torch::autograd::Function<First> {
     ctx->save_for_backward({made.images});
     ctx->saved_data["form"] = form;
     ctx->saved_data["wide"] = w.scalar_type() == at::kFloat;
-    if (bias) ctx->saved_data["biased"] = true;
+    if (bias) ctx->saved_data["biased"] = static_cast<int64_t>(bias->scalar_type());
     return made.out;
   }
 
@@ -71,7 +72,8 @@ class First : public torch::autograd::Function<First> {
                                                      PyBool_FromLong(wide)}).ptr());
       }
     }
-    if (ctx->saved_data.count("biased") && ctx->needs_input_grad(2)) db = bias_gradient(dy);
+    const auto biased = ctx->saved_data.find("biased");
+    if (biased != ctx->saved_data.end() && ctx->needs_input_grad(2)) db = bias_gradient(dy, type_of(biased->second));
     return {Tensor(), dw, db, Tensor(), Tensor(), Tensor()};
   }
 
@@ -93,7 +95,7 @@ class First : public torch::autograd::Function<First> {
 // Undefined where the call is Python's.
 Tensor first_convolved(const Tensor& x, const Tensor& w, const OptionalTensor& bias, int64_t form) {
   if (!untraced() || !is_plain(x) || !is_plain(w) || x.dim() != 4 || w.dim() != 4 || x.device() != w.device()) return {};
-  if (bias && !is_wide_vector(*bias, x)) return {};
+  if (bias && !is_vector(*bias, x)) return {};
   const bool cast = at::autocast::is_autocast_enabled(served.device), learns = at::GradMode::is_enabled();
   const auto dtype = cast ? at::autocast::get_autocast_dtype(served.device) : x.scalar_type();
   if (!is_half(dtype) || (!cast && w.scalar_type() != dtype) || (learns && x.requires_grad())) return {};

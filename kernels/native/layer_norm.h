@@ -29,7 +29,7 @@ struct LayerNorm {
   Key key(const Tensor& x, at::ScalarType result, const Tensor& weight) const {
     Key key;
     for (const int64_t word : {static_cast<int64_t>(x.get_device()), static_cast<int64_t>(x.scalar_type()),
-                               static_cast<int64_t>(result), static_cast<int64_t>(weight.defined()),
+                               static_cast<int64_t>(result), weight.defined() ? static_cast<int64_t>(weight.scalar_type()) : -1,
                                x.numel() / channels(x), channels(x)})
       key.add(word);
     key.add_bits(epsilon);
@@ -38,7 +38,7 @@ struct LayerNorm {
 
   Key key(const Tensor& x, at::ScalarType result, const Tensor& weight, const Tensor& bias) const {
     Key found = key(x, result, weight);
-    found.add(static_cast<int64_t>(bias.defined()));
+    found.add(bias.defined() ? static_cast<int64_t>(bias.scalar_type()) : -1);
     return found;
   }
 };
@@ -63,7 +63,8 @@ using RowGradients = std::array<Tensor, 3>;  // of x, weight and bias
 RowGradients row_gradients_of(const Call& call, const Tensor& x, const Tensor& dy, const Tensor& statistics,
                               const Tensor& weight, LayerNorm norm) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  const auto channel = [&] { return at::empty({norm.channels(x)}, statistics.options()); };
+  const auto options = x.options().dtype(parameter_type({&weight}));
+  const auto channel = [&] { return at::empty({norm.channels(x)}, options); };
   const RowGradients made{made_like(x), channel(), channel()};
   const Tensor room = working(call, x);
   Addresses at;
@@ -118,8 +119,10 @@ at::ScalarType result_of(const Tensor& x, bool read_lowered) {
 // Undefined where the call is Python's.
 Tensor layer_normed(const Tensor& x, const Tensor& weight, const Tensor& bias, LayerNorm norm, bool read_lowered) {
   if (!untraced() || !norm.fits(x)) return {};
+  const auto type = parameter_type({&weight});
+  if (!is_parameter_type(type, x)) return {};
   for (const auto* values : {&weight, &bias})
-    if (values->defined() && !is_channels(*values, x, norm.channels(x))) return {};
+    if (values->defined() && !is_channels(*values, type, x, norm.channels(x))) return {};
   const auto result = result_of(x, read_lowered);
   const auto call = layer_norms.find(norm.key(x, result, weight, bias));
   if (!call) return {};

@@ -58,27 +58,29 @@ struct Remembered {
   Tensor mean, variance, batches;
   double momentum;
 
-  bool fit(const Tensor& x) const;
+  bool fit(const Tensor& x, at::ScalarType type) const;
 };
 
-Key norm_key(const Tensor& x, Setting setting, std::initializer_list<const Tensor*> there) {
+// `type` is that of parameters.
+Key norm_key(const Tensor& x, at::ScalarType type, Setting setting, std::initializer_list<const Tensor*> there) {
   Key key;
-  key.add(x.get_device());
+  key.add(x.get_device() << 8 | static_cast<int64_t>(type));
   key.add(setting.number);
   for (const auto* tensor : there) key.add(tensor->defined());
   key.add(x);
   return key;
 }
 
-bool Remembered::fit(const Tensor& x) const {
+bool Remembered::fit(const Tensor& x, at::ScalarType type) const {
   if (!mean.defined()) return !variance.defined() && !batches.defined();
-  return is_channels(mean, x, x.size(1)) && is_channels(variance, x, x.size(1)) && is_plain(batches) && batches.device() == x.device() &&
-         batches.scalar_type() == at::kLong;
+  return is_channels(mean, type, x, x.size(1)) && is_channels(variance, type, x, x.size(1)) && is_plain(batches) &&
+         batches.device() == x.device() && batches.scalar_type() == at::kLong;
 }
 
 Key forward_key(const Tensor& x, Setting setting, const Tensor& residual, const Tensor& weight, const Tensor& bias,
                 const Remembered& remembered) {
-  Key key = norm_key(x, setting, {&residual, &weight, &bias, &remembered.mean});
+  Key key = norm_key(x, parameter_type({&weight, &bias, &remembered.mean}), setting,
+                     {&residual, &weight, &bias, &remembered.mean});
   key.add_bits(remembered.momentum);
   return key;
 }
@@ -100,6 +102,10 @@ Normed norm_of(const Call& call, const Tensor& x, const Tensor& residual, const 
   return run(call, at.words(), x) ? made : Normed{};
 }
 
+Key gradient_key(const Tensor& x, Setting setting, const Tensor& other, const Tensor& weight, const Tensor& bias) {
+  return norm_key(x, parameter_type({&weight, &bias}), setting, {&other, &weight, &bias});
+}
+
 struct NormGradients {
   Tensor x, weight, bias, passed;
 };
@@ -107,7 +113,8 @@ struct NormGradients {
 NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor& dy, const Tensor& other,
                                 const Tensor& statistics, const Tensor& weight, const Tensor& bias) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  const auto channel = [&] { return at::empty({x.size(1)}, statistics.options()); };
+  const auto options = x.options().dtype(parameter_type({&weight, &bias}));
+  const auto channel = [&] { return at::empty({x.size(1)}, options); };
   const NormGradients made{made_like(x), channel(), channel(), other.defined() ? made_like(x) : Tensor()};
   const Tensor room = working(call, x);
   Addresses at;
@@ -121,7 +128,7 @@ NormGradients norm_gradients_of(const Call& call, const Tensor& x, const Tensor&
 NormGradients known_gradients(const Tensor& x, const Tensor& dy, const Tensor& other, const Tensor& statistics,
                               const Tensor& weight, const Tensor& bias, Setting setting) {
   if (!untraced() || !is_image(x) || dy.scalar_type() != x.scalar_type()) return {};
-  const auto call = norm_gradients.find(norm_key(x, setting, {&other, &weight, &bias}));
+  const auto call = norm_gradients.find(gradient_key(x, setting, other, weight, bias));
   if (!call) return {};
   const Tensor taken = as_taken(dy, at::MemoryFormat::ChannelsLast, x);
   return taken.defined() ? norm_gradients_of(*call, x, taken, other, statistics, weight, bias) : NormGradients{};
@@ -173,9 +180,11 @@ class RecordedNorm : public torch::autograd::Function<RecordedNorm> {
 bool fits(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
           const Remembered& remembered) {
   if (!untraced() || !is_image(x) || x.numel() <= x.size(1) || (residual.defined() && !is_like(x, residual))) return false;
+  const auto type = parameter_type({&weight, &bias, &remembered.mean});
+  if (!is_parameter_type(type, x)) return false;
   for (const auto* values : {&weight, &bias})
-    if (values->defined() && !is_channels(*values, x, x.size(1))) return false;
-  return remembered.fit(x);
+    if (values->defined() && !is_channels(*values, type, x, x.size(1))) return false;
+  return remembered.fit(x, type);
 }
 
 // Undefined where the call is Python's.
@@ -251,7 +260,7 @@ void add_norm(const py::object& x, const py::object& residual, const py::object&
 void add_norm_gradient(const py::object& x, const py::object& other, const py::object& weight, const py::object& bias,
                        int64_t setting, const py::bytes& words) {
   const Tensor kept = given_or_none(other), scale = given_or_none(weight), shift = given_or_none(bias);
-  norm_gradients.add(norm_key(tensor_of(x), {setting}, {&kept, &scale, &shift}), described(words));
+  norm_gradients.add(gradient_key(tensor_of(x), {setting}, kept, scale, shift), described(words));
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ Plans plans;
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
+// Types of a bias: as `torch_operands.ADDED`.
+bool is_added(at::ScalarType dtype) { return is_half(dtype) || dtype == at::kFloat; }
+
 bool is_plain(const Tensor& tensor) {
   // Not the difference of key sets, which keeps the bits of backends.
   return tensor.defined() && tensor.device().type() == served.device &&
@@ -61,8 +64,18 @@ bool is_image(const Tensor& x) {
   return is_plain(x) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast) && !(address(x) & kAligned);
 }
 
-bool is_channels(const Tensor& values, const Tensor& x, int64_t channels) {
-  return is_plain(values) && values.scalar_type() == at::kFloat && values.dim() == 1 && values.size(0) == channels &&
+// The type of a layer's parameters, that of the first one that is there: f32 where none is.
+at::ScalarType parameter_type(std::initializer_list<const Tensor*> values) {
+  for (const auto* value : values)
+    if (value->defined()) return value->scalar_type();
+  return at::kFloat;
+}
+
+// Whether kernels of tensors like x take parameters of a type.
+bool is_parameter_type(at::ScalarType type, const Tensor& x) { return type == at::kFloat || type == x.scalar_type(); }
+
+bool is_channels(const Tensor& values, at::ScalarType type, const Tensor& x, int64_t channels) {
+  return is_plain(values) && values.scalar_type() == type && values.dim() == 1 && values.size(0) == channels &&
          values.is_contiguous() && values.device() == x.device();
 }
 

@@ -2,7 +2,7 @@
 //
 // Behind stretches.cu. Three launches each way: a block's part of what is summed over rows, the fold of the parts, and the map, which
 // goes through a stretch backwards, so that it first meets what the second cache still holds. Every order is fixed: the same bits on
-// every run.
+// every run. Weight, bias, their gradients and what a layer remembers are of a type of their own, `Parameter`; all in between is f32.
 
 #include <tapestry/slopes.cuh>
 
@@ -25,11 +25,17 @@ struct Moments {
     }
 };
 
+// Moves what a layer remembers by a share of the way to `now`.
+__device__ inline void remember(Parameter& running, float now, float share) {
+    const float before = widen(running);
+    running = narrow<Parameter>(before + share * (now - before));
+}
+
 // The channels of a thread: pre-activation = (x - mean) * scale + bias.
 struct Channels {
     float mean[vector], scale[vector], bias[vector];
 
-    __device__ Channels(const Place& at, const Cut& cut, const float* statistics, const float* weight, const float* added, float epsilon) {
+    __device__ Channels(const Place& at, const Cut& cut, const float* statistics, const Parameter* weight, const Parameter* added, float epsilon) {
         const bool there = at.channel < cut.channels;
 #pragma unroll
         for (int e = 0; e < vector; ++e) {
@@ -80,8 +86,8 @@ norm_statistics(const tapestry::parameters::Element* x, float* partials, const _
 
 // Mean and (biased) variance, [2][channels], and what a layer remembers of them. `momentum` below 0: the mean over all batches.
 extern "C" __global__ void __launch_bounds__(1024)
-norm_fold_statistics(const float* partials, float* statistics, float* running_mean, float* running_variance, const long long* batches,
-                     float momentum, const __grid_constant__ tapestry::stretches::Cut cut) {
+norm_fold_statistics(const float* partials, float* statistics, tapestry::parameters::Parameter* running_mean,
+                     tapestry::parameters::Parameter* running_variance, const long long* batches, float momentum, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry::batch_norm;
     tapestry::follow();
     int channel;
@@ -94,15 +100,15 @@ norm_fold_statistics(const float* partials, float* statistics, float* running_me
     statistics[channel] = own[0].mean;
     statistics[cut.channels + channel] = variance;
     const float share = momentum < 0.0f ? 1.0f / float(*batches + 1) : momentum;
-    if (running_mean) running_mean[channel] += share * (own[0].mean - running_mean[channel]);
-    if (running_variance) running_variance[channel] += share * (own[0].squares / (count - 1.0f) - running_variance[channel]);
+    if (running_mean) remember(running_mean[channel], own[0].mean, share);
+    if (running_variance) remember(running_variance[channel], own[0].squares / (count - 1.0f), share);
 }
 
 // The results. `batches` are counted here, when nobody reads them any more.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
 norm_apply(const tapestry::parameters::Element* x, const tapestry::parameters::Element* residual, const float* statistics,
-           const float* weight, const float* bias, float epsilon, tapestry::parameters::Element* y, long long* batches,
-           const __grid_constant__ tapestry::stretches::Cut cut) {
+           const tapestry::parameters::Parameter* weight, const tapestry::parameters::Parameter* bias, float epsilon,
+           tapestry::parameters::Element* y, long long* batches, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::batch_norm;
     follow();
@@ -136,8 +142,9 @@ norm_apply(const tapestry::parameters::Element* x, const tapestry::parameters::E
 // which `other` is either itself or, where that says as much, the result y, that gradient is written too: it is the residual's.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
 norm_gradient_sums(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy,
-                   const tapestry::parameters::Element* other, const float* statistics, const float* weight, const float* bias,
-                   float epsilon, tapestry::parameters::Element* given, float* partials,
+                   const tapestry::parameters::Element* other, const float* statistics,
+                   const tapestry::parameters::Parameter* weight, const tapestry::parameters::Parameter* bias, float epsilon,
+                   tapestry::parameters::Element* given, float* partials,
                    const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::batch_norm;
@@ -172,25 +179,26 @@ norm_gradient_sums(const tapestry::parameters::Element* x, const tapestry::param
     leave<&Sums::plain, &Sums::weighed>(own, at, cut, partials);
 }
 
-// The gradients of weight and bias.
+// The gradients of weight and bias; and both in f32, [2][channels], as the gradient of x wants them.
 extern "C" __global__ void __launch_bounds__(1024)
-norm_fold_gradient(const float* partials, const float* statistics, float epsilon, float* to_weight, float* to_bias,
-                   const __grid_constant__ tapestry::stretches::Cut cut) {
+norm_fold_gradient(const float* partials, const float* statistics, float epsilon, tapestry::parameters::Parameter* to_weight,
+                   tapestry::parameters::Parameter* to_bias, float* sums, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry::batch_norm;
     tapestry::follow();
     int channel;
     Sums own[1] = {};
     if (!fold_blocks<2>(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
-    to_weight[channel] = own[0].weighed * tapestry::reciprocal_root(statistics[cut.channels + channel] + epsilon);
-    to_bias[channel] = own[0].plain;
+    const float weighed = own[0].weighed * tapestry::reciprocal_root(statistics[cut.channels + channel] + epsilon);
+    to_weight[channel] = tapestry::narrow<Parameter>(sums[channel] = weighed);
+    to_bias[channel] = tapestry::narrow<Parameter>(sums[cut.channels + channel] = own[0].plain);
 }
 
 // The gradient of x: scale * (g - mean of g - normalised x * mean of g by it), where g is the pre-activation's. With a residual, dy is
 // that already.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
 norm_gradient_apply(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy, const float* statistics,
-                    const float* weight, const float* bias, float epsilon, const float* to_weight, const float* to_bias,
-                    tapestry::parameters::Element* dx, const __grid_constant__ tapestry::stretches::Cut cut) {
+                    const tapestry::parameters::Parameter* weight, const tapestry::parameters::Parameter* bias, float epsilon,
+                    const float* sums, tapestry::parameters::Element* dx, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::batch_norm;
     follow();
@@ -202,8 +210,8 @@ norm_gradient_apply(const tapestry::parameters::Element* x, const tapestry::para
 #pragma unroll
     for (int e = 0; e < vector; ++e) {
         const int channel = at.channel < cut.channels ? at.channel + e : 0;
-        level[e] = channels.scale[e] * to_bias[channel] * part;
-        tilt[e] = channels.scale[e] * to_weight[channel] * part * reciprocal_root(statistics[cut.channels + channel] + epsilon);
+        level[e] = channels.scale[e] * sums[cut.channels + channel] * part;
+        tilt[e] = channels.scale[e] * sums[channel] * part * reciprocal_root(statistics[cut.channels + channel] + epsilon);
     }
     const Element* const from[2] = {x, dy};
     over_rows<2, shallow, true>(at, cut, from, [&](long long where, const Vector(&found)[2]) {

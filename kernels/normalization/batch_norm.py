@@ -22,6 +22,7 @@ Kernel = Literal[
 ]  # fmt: skip
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 ACTIVATIONS = ("", "relu", "relu6", "silu", "gelu", "hardswish")
+F32 = 4  # bytes
 TOLD_BY_RESULT = ("relu", "relu6")  # whose derivative is known from what they made
 
 
@@ -33,17 +34,21 @@ class NormKind:
     vector: int
     activation: str = ""
     residual: bool = False
+    parameters: str = "f32"
 
     @classmethod
-    def of(cls, channels: int, dtype: str, activation: str = "", residual: bool = False) -> NormKind:
+    def of(
+        cls, channels: int, dtype: str, activation: str = "", residual: bool = False, parameters: str = "f32"
+    ) -> NormKind:
         """The kind for so many channels: a vector divides them."""
-        return cls(dtype, stretches.vector_of(channels, dtype), activation, residual)
+        return cls(dtype, stretches.vector_of(channels, dtype), activation, residual, parameters)
 
     def source(self) -> str:
         """The CUDA source of all kernels."""
         facts = (
             f"constexpr bool with_residual = {str(self.residual).lower()};",
             f"constexpr Activation activation = Activation::{self.activation or 'none'};",
+            stretches.parameter_type(self.parameters),
         )
         return stretches.source(self.dtype, self.vector, "batch_norm.cu", facts)
 
@@ -53,7 +58,8 @@ class NormKind:
 
 
 class Remembered(NamedTuple):
-    """What a layer remembers of statistics, addresses of f32 a channel and of the number of batches (i64); 0 for none.
+    """What a layer remembers of statistics: addresses of numbers a channel, of the type of parameters, and of the
+    number of batches (i64); 0 for none.
 
     `momentum` below 0 is the mean over all batches.
     """
@@ -65,7 +71,9 @@ class Remembered(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """Addresses: x, what is added before the activation, weight and bias (f32; 0: none), mean and variance [2, c]."""
+    """Addresses: x, what is added before the activation, weight and bias (of the type of parameters; 0: none), mean and
+    variance f32 [2, c].
+    """
 
     x: int
     residual: int
@@ -89,7 +97,7 @@ def forward(cut: Cut, given: Operands, y: int, room: int, remembered: Remembered
 
 
 class Gradients(NamedTuple):
-    """Addresses: of dy, and of what is written: dx, the residual's (0: none), those of weight and bias (f32)."""
+    """Addresses: of dy, and of what is written: dx, the residual's (0: none), those of weight and bias."""
 
     dy: int
     dx: int
@@ -98,15 +106,22 @@ class Gradients(NamedTuple):
     bias: int
 
 
+def gradient_workspace(cut: Cut) -> int:
+    """f32: of all blocks, and behind them the sums of both."""
+    return cut.workspace + 2 * cut.channels
+
+
 def gradient(cut: Cut, given: Operands, made: Gradients, room: int) -> tuple[Launch, ...]:
-    """`given.residual` is the residual itself, or y where the activation is relu or relu6."""
-    grid, rest = cut.grid, cut.argument
+    """`given.residual` is the residual itself, or y where the activation is relu or relu6; `room` are
+    `gradient_workspace(cut)` f32.
+    """
+    grid, rest, sums = cut.grid, cut.argument, room + F32 * cut.workspace
     known = (given.statistics, given.weight, given.bias, given.epsilon)
-    sums = (given.x, made.dy, given.residual, *known, made.residual, room, rest)
-    fold = (room, given.statistics, given.epsilon, made.weight, made.bias, rest)
-    apply = (given.x, made.residual or made.dy, *known, made.weight, made.bias, made.dx, rest)
+    parts = (given.x, made.dy, given.residual, *known, made.residual, room, rest)
+    fold = (room, given.statistics, given.epsilon, made.weight, made.bias, sums, rest)
+    apply = (given.x, made.residual or made.dy, *known, sums, made.dx, rest)
     return (
-        Launch("norm_gradient_sums", grid, THREADS, sums),
+        Launch("norm_gradient_sums", grid, THREADS, parts),
         Launch("norm_fold_gradient", (ceil(cut.channels / FOLD_CHANNELS),), FOLD_THREADS, fold),
         Launch("norm_gradient_apply", grid, THREADS, apply),
     )

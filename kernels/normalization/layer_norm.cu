@@ -1,7 +1,8 @@
 // Layer norm of rows, and its gradients: y = (x - mean) / deviation * weight + bias, mean and deviation over the channels of a row.
 //
 // Behind stretches.cu. A row belongs to `lanes` neighbouring threads of a warp, a power of two, which read it once, `turns` vectors each,
-// and tell one another what they sum by exchange. Every order is fixed: the same bits on every run.
+// and tell one another what they sum by exchange. Every order is fixed: the same bits on every run. Weight, bias and their gradients are
+// of a type of their own, `Parameter`.
 
 #include <tapestry/functions.cuh>
 
@@ -32,7 +33,7 @@ struct Stand {
 struct Numbers {
     float value[turns][vector];
 
-    __device__ Numbers(const Stand& at, const Cut& cut, const float* from, float otherwise) {
+    __device__ Numbers(const Stand& at, const Cut& cut, const Parameter* from, float otherwise) {
 #pragma unroll
         for (int t = 0; t < turns; ++t)
 #pragma unroll
@@ -73,8 +74,9 @@ __device__ inline void put_row(T* to, const float (&values)[turns][vector], cons
 
 // The results, and mean and one over the deviation of every row, [rows][2].
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
-layer_norm(const tapestry::parameters::Element* x, const float* weight, const float* bias, float epsilon,
-           tapestry::parameters::Result* y, float* statistics, const __grid_constant__ tapestry::stretches::Cut cut) {
+layer_norm(const tapestry::parameters::Element* x, const tapestry::parameters::Parameter* weight,
+           const tapestry::parameters::Parameter* bias, float epsilon, tapestry::parameters::Result* y, float* statistics,
+           const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::layer_norm;
     follow();
@@ -117,7 +119,7 @@ layer_norm(const tapestry::parameters::Element* x, const float* weight, const fl
 // The gradient of x, and of each block and channel the sums of dy and of dy by normalised x, [block][2][channels].
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
 layer_norm_gradient(const tapestry::parameters::Element* x, const tapestry::parameters::Result* dy, const float* statistics,
-                    const float* weight, tapestry::parameters::Element* dx, float* partials,
+                    const tapestry::parameters::Parameter* weight, tapestry::parameters::Element* dx, float* partials,
                     const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::layer_norm;
@@ -171,12 +173,13 @@ layer_norm_gradient(const tapestry::parameters::Element* x, const tapestry::para
 
 // The gradients of weight and bias.
 extern "C" __global__ void __launch_bounds__(1024)
-layer_norm_fold(const float* partials, float* to_weight, float* to_bias, const __grid_constant__ tapestry::stretches::Cut cut) {
+layer_norm_fold(const float* partials, tapestry::parameters::Parameter* to_weight, tapestry::parameters::Parameter* to_bias,
+                const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry::layer_norm;
     tapestry::follow();
     int channel;
     Sums own[1] = {};
     if (!fold_blocks<2>(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
-    to_weight[channel] = own[0].weighed;
-    to_bias[channel] = own[0].plain;
+    to_weight[channel] = tapestry::narrow<Parameter>(own[0].weighed);
+    to_bias[channel] = tapestry::narrow<Parameter>(own[0].plain);
 }

@@ -2,8 +2,8 @@
 
     y = (x - mean) / sqrt(variance + epsilon) * weight + bias
 
-with mean and variance of each row; x and y of types of their own. A row is read once, forward and backward, by
-neighbouring threads of a warp (`layer_norm.cu`). Needs no GPU.
+with mean and variance of each row; x, y and parameters of types of their own. A row is read once, forward and backward,
+by neighbouring threads of a warp (`layer_norm.cu`). Needs no GPU.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ class RowKind:
     vector: int
     lanes: int
     turns: int
+    parameters: str = "f32"
 
     @classmethod
-    def of(cls, channels: int, dtype: str, result: str) -> RowKind | None:
+    def of(cls, channels: int, dtype: str, result: str, parameters: str = "f32") -> RowKind | None:
         """The kind for rows of so many channels; None where they are too long."""
         widest = max(dtype, result, key=lambda name: ELEMENT_TYPES[name].bytes)
         vector = stretches.vector_of(channels, widest)
         vectors = channels // vector
         lanes = min(WARP, 1 << (vectors - 1).bit_length())
         turns = ceil(vectors / lanes)
-        return cls(dtype, result, vector, lanes, turns) if turns * vector <= MOST_VALUES else None
+        return cls(dtype, result, vector, lanes, turns, parameters) if turns * vector <= MOST_VALUES else None
 
     @property
     def sizes(self) -> stretches.Sizes:
@@ -59,7 +60,7 @@ class RowKind:
 
     def source(self) -> str:
         """The CUDA source of all kernels."""
-        facts = [f"using Result = {ELEMENT_TYPES[self.result].stored};"]
+        facts = [f"using Result = {ELEMENT_TYPES[self.result].stored};", stretches.parameter_type(self.parameters)]
         counts = {"lanes": self.lanes, "turns": self.turns}
         counts |= {name: max(1, vectors // self.turns) for name, vectors in UNDER_WAY.items()}
         facts += [f"constexpr int {name} = {number};" for name, number in counts.items()]
@@ -71,7 +72,7 @@ class RowKind:
 
 
 class Operands(NamedTuple):
-    """Addresses: x, weight and bias (f32; 0: none), and of each row mean and one over the deviation [rows, 2]."""
+    """Addresses: x, weight and bias (0: none), and of each row mean and one over the deviation, f32 [rows, 2]."""
 
     x: int
     weight: int
@@ -86,7 +87,7 @@ def forward(kind: RowKind, cut: Cut, given: Operands, epsilon: float, y: int) ->
 
 
 class Gradients(NamedTuple):
-    """Addresses: of dy, and of what is written: dx, those of weight and bias (f32)."""
+    """Addresses: of dy, and of what is written: dx, those of weight and bias."""
 
     dy: int
     dx: int

@@ -123,8 +123,9 @@ __device__ inline bool fold_blocks(Part (&own)[1], int& channel, const float* pa
 }
 
 // What a channel is multiplied with, and more of the like: 1 and 0 where there is none.
-__device__ inline float parameter(const float* values, int channel, float otherwise) {
-    return values ? values[channel] : otherwise;
+template <class T>
+__device__ inline float parameter(const T* values, int channel, float otherwise) {
+    return values ? widen(values[channel]) : otherwise;
 }
 
 }  // namespace tapestry::stretches

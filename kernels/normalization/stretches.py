@@ -105,6 +105,11 @@ class Sizes(NamedTuple):
 SIZES = Sizes()
 
 
+def parameter_type(dtype: str) -> str:
+    """The fact that says of which type a layer's parameters are."""
+    return f"using Parameter = {ELEMENT_TYPES[dtype].stored};"
+
+
 def source(dtype: str, vector: int, name: str, facts: Sequence[str] = (), sizes: Sizes = SIZES) -> str:
     """The text of kernels over such tensors: what `parameters` are, stretches.cu and the file `name`."""
     counts = {"vector": vector, "deep": DEEP, "shallow": SHALLOW, **sizes._asdict()}

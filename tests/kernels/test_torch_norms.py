@@ -36,6 +36,9 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+UNITS = {torch.float32: 1e-4, torch.bfloat16: 2.0**-7}
+
+
 def defined(activation: str, x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     y = nn.functional.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-3)
     made: Tensor = FUNCTIONS[activation](y if residual is None else y + residual)
@@ -121,7 +124,7 @@ def on_the_emulated_machine(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch_norm_calls._Plan, "run", run)
     monkeypatch.setattr(torch_norm_calls, "prepared", prepared)
     monkeypatch.setattr(torch_norm_calls, "torch_stream", lambda number: 0)
-    monkeypatch.setattr(torch_norm_calls, "_room", lambda plan, stream: torch.full((plan.cut.workspace,), torch.nan))
+    monkeypatch.setattr(torch_norm_calls, "_room", lambda plan, stream: torch.full((plan.workspace,), torch.nan))
     monkeypatch.setattr(torch_norm_calls, "computed", dense)
     monkeypatch.setattr(torch_norm_calls, "_plans", {})
     monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
@@ -130,27 +133,40 @@ def on_the_emulated_machine(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(("activation", "residual"), [("silu", False), ("relu", True), ("", True)])
-def test_the_calls_of_a_layer(activation: str, residual: bool, on_the_emulated_machine: list[str]) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"affine": False}], ids=str)
+def test_the_calls_of_a_layer(
+    activation: str, residual: bool, dtype: torch.dtype, settings: dict[str, Any], on_the_emulated_machine: list[str]
+) -> None:
+    """With parameters and buffers of its own type, against the definition in f64 of the same values."""
     host_compiler.compiler()
-    norm = nn.BatchNorm2d(8, eps=1e-3, momentum=0.3)
+    layer = NormAct2d(nn.BatchNorm2d(8, eps=1e-3, momentum=0.3, **settings).to(dtype), LAYERS[activation]())
     with torch.no_grad():
-        for values, parameter in zip(affine(8, torch.float32), norm.parameters(), strict=True):
+        for values, parameter in zip(affine(8, dtype), layer.parameters(), strict=False):
             parameter.copy_(values)
-    layer, plain = NormAct2d(copy.deepcopy(norm), LAYERS[activation]()), norm
-    x, dy = (images(torch.float32, seed, 8).requires_grad_() for seed in (1, 3))
-    added = images(torch.float32, 2, 8).requires_grad_() if residual else None
+    plain = copy.deepcopy(layer).double()
+    x, dy = (images(dtype, seed, 8).requires_grad_() for seed in (1, 3))
+    added = images(dtype, 2, 8).requires_grad_() if residual else None
     y = layer(x, added)
-    before = plain(x) if added is None else plain(x) + added
-    expected: Tensor = FUNCTIONS[activation](before)
-    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
-    inputs = [x] if added is None else [x, added]
-    found = torch.autograd.grad(y, [*inputs, *layer.parameters()], dy)
-    wanted = torch.autograd.grad(expected, [*inputs, *plain.parameters()], dy)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
-    for one, other in zip(layer.buffers(), plain.buffers(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    wide = [each.detach().double().requires_grad_() for each in (x, added) if each is not None]
+    before = nn.BatchNorm2d.forward(plain, wide[0])
+    expected: Tensor = FUNCTIONS[activation](before + wide[1] if residual else before)
+    found = torch.autograd.grad(y, [*([x] if added is None else [x, added]), *layer.parameters()], dy)
+    wanted = torch.autograd.grad(expected, [*wide, *plain.parameters()], dy.double())
+    near = UNITS[dtype]
+    for one, other in zip([y, *found, *layer.buffers()], [expected, *wanted, *plain.buffers()], strict=True):
+        assert one.dtype in (dtype, torch.int64)
+        torch.testing.assert_close(one.double(), other.double(), rtol=2 * near, atol=8 * near)
     assert on_the_emulated_machine == list(batch_norm.KERNELS)
+
+
+@pytest.mark.parametrize("part", ["weight", "bias", "running_mean", "running_var"])
+def test_parameters_of_several_types_are_torchs(part: str, on_the_emulated_machine: list[str]) -> None:
+    layer = NormAct2d(nn.BatchNorm2d(8), nn.SiLU())
+    getattr(layer, part).data = getattr(layer, part).data.bfloat16()
+    with pytest.raises(RuntimeError, match=r"type|Type"):
+        layer(images(torch.float32, channels=8))
+    assert on_the_emulated_machine == []
 
 
 def test_a_call_that_came_before_is_looked_up(on_the_emulated_machine: list[str]) -> None:

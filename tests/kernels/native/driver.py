@@ -208,18 +208,19 @@ class Norms:
     def prepared(self, kind: Any, described: tuple[Any, ...], device: int) -> list[Launch]:
         plan, at, epsilon = described
         activation, there = plan.kind.activation, [address != 0 for address in at]
+        own = DTYPES[plan.kind.parameters]
         compute = self._gradient if plan.momentum is None else self._forward
 
         def kernel(*addresses: int) -> None:
             found = iter(addresses)
             with torch.no_grad():
-                compute([next(found) if one else 0 for one in there], epsilon, activation, plan.momentum)
+                compute([next(found) if one else 0 for one in there], epsilon, activation, plan.momentum, own)
 
         return [Launch(self.driver, kernel, tuple(address for address in at if address))]
 
-    def _forward(self, at: list[int], epsilon: float, activation: str, momentum: float) -> None:
+    def _forward(self, at: list[int], epsilon: float, activation: str, momentum: float, own: torch.dtype) -> None:
         x, y, statistics, room, residual, weight, bias, mean, variance, batches = at
-        norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
+        norm = Norm(self._channels(weight, own), self._channels(bias, own), epsilon, activation)
         made, found = torch_norm_library.forward(self._image(x), self._image(residual) if residual else None, norm)
         self._image(y).copy_(made)
         memory(statistics, (2, self.shape[1])).copy_(found)
@@ -228,23 +229,24 @@ class Norms:
             count = memory(batches, (1,), torch.int64).add_(1)
             share, values = 1 / int(count) if momentum < 0 else momentum, self.shape[0] * self.shape[2] * self.shape[3]
             for known, value, factor in zip((mean, variance), found, (1.0, values / (values - 1)), strict=True):
-                memory(known, (self.shape[1],)).lerp_(value * factor, share)
+                kept = memory(known, (self.shape[1],), own)
+                kept.copy_(kept.float().lerp(value * factor, share))
 
-    def _gradient(self, at: list[int], epsilon: float, activation: str, _: None) -> None:
+    def _gradient(self, at: list[int], epsilon: float, activation: str, _: None, own: torch.dtype) -> None:
         x, dy, dx, to_weight, to_bias, room, statistics, other, passed, weight, bias = at
-        norm = Norm(self._channels(weight), self._channels(bias), epsilon, activation)
+        norm = Norm(self._channels(weight, own), self._channels(bias, own), epsilon, activation)
         told = memory(statistics, (2, self.shape[1]))
         kept = self._image(other) if other else None
         made = torch_norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
         memory(room, (1,)).fill_(torch.nan)
         for address, value in zip((to_weight, to_bias), made[1:3], strict=True):
-            memory(address, (self.shape[1],)).copy_(value)
+            memory(address, (self.shape[1],), own).copy_(value)
         self._image(dx).copy_(made[0])
         if passed and made[3] is not None:
             self._image(passed).copy_(made[3])
 
-    def _channels(self, address: int) -> Tensor | None:
-        return memory(address, (self.shape[1],)) if address else None
+    def _channels(self, address: int, own: torch.dtype) -> Tensor | None:
+        return memory(address, (self.shape[1],), own) if address else None
 
     def _image(self, address: int) -> Tensor:
         n, c, h, w = self.shape

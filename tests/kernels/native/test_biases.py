@@ -70,6 +70,26 @@ def test_steps(sums: Driver, kind: str, given: tuple[int, ...], made: tuple[int,
             assert {*sums.ran} == {who} or (len(given) == 1 and not sums.ran)
 
 
+@pytest.mark.parametrize(("kind", "given", "made"), CASES, ids=str)
+def test_steps_in_halves(sums: Driver, kind: str, given: tuple[int, ...], made: tuple[int, ...]) -> None:
+    """Of layers that are bf16 altogether: sums are f32 and rounded once."""
+    theirs, ours = (layer.to(BF16) for layer in layers(kind))
+    x, dy = drawn(*given).requires_grad_(), drawn(*made, seed=1)
+    if len(given) == 4 and kind == "linear":
+        x, dy = x.detach().contiguous().requires_grad_(), dy.contiguous()
+    expected = step(theirs, x, dy)
+    step(ours, x, dy)  # by Python, which tells the extension
+    for who in ("python", "native"):
+        sums.ran.clear()
+        with by_python() if who == "python" else contextlib.nullcontext():
+            found = step(ours, x, dy)
+        same(found[:3], expected[:3])
+        assert found[3] is not None
+        exact = dy.double().reshape(-1, made[-1]).sum(0) if kind == "linear" else dy.double().sum((0, 2, 3))
+        torch.testing.assert_close(found[3], exact.float().to(BF16), rtol=2.0**-7, atol=1e-4)
+        assert {*sums.ran} == {who} or (len(given) == 1 and not sums.ran)
+
+
 def nodes_behind(y: Tensor) -> set[str]:
     """What autograd has recorded of a result."""
     found, left = set[Any](), [y.grad_fn]

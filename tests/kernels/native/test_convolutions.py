@@ -21,15 +21,17 @@ from .steps import BF16, F32, autocast, both_ways, layer, operands, same, step
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", [BF16, torch.float16])
-def test_a_step_has_the_same_bits(driver: Driver, bias: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("added", [F32, BF16])
+def test_a_step_has_the_same_bits(driver: Driver, bias: bool, dtype: torch.dtype, added: torch.dtype) -> None:
     conv = layer(bias, dtype)
     if conv.bias is not None:
-        conv.bias.data = conv.bias.data.float()
+        conv.bias.data = conv.bias.data.to(added)
     x, dy = operands(dtype=dtype)
     both_ways(driver, conv, x.requires_grad_(), dy, native=3)
     assert set(driver.ran) == {"native"}
     assert set(driver.streams) == {STREAM}
-    wide = nn.functional.conv2d(x.float(), conv.weight.float(), conv.bias, padding=1, groups=2)
+    kept = None if conv.bias is None else conv.bias.float()
+    wide = nn.functional.conv2d(x.float(), conv.weight.float(), kept, padding=1, groups=2)
     torch.testing.assert_close(conv(x).float(), wide, atol=0.05, rtol=0.02)
 
 

@@ -58,8 +58,9 @@ def norm_step(norm: nn.Module, x: Tensor, residual: Tensor | None, dy: Tensor) -
 @pytest.mark.parametrize("act", [nn.Identity(), nn.ReLU(), nn.SiLU()])
 @pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("settings", [{}, {"affine": False, "momentum": None}, {"track_running_stats": False}])
-def test_norms(norms: Driver, act: nn.Module, summed: bool, settings: dict[str, Any]) -> None:
-    layers = [NormAct2d(nn.BatchNorm2d(16, **settings), act) for _ in range(2)]
+@pytest.mark.parametrize("own", [torch.float32, BF16])
+def test_norms(norms: Driver, act: nn.Module, summed: bool, settings: dict[str, Any], own: torch.dtype) -> None:
+    layers = [NormAct2d(nn.BatchNorm2d(16, **settings).to(own), act) for _ in range(2)]
     (x, dy), (residual, _) = operands(), operands(1)
     added = residual if summed else None
     x.requires_grad_()
@@ -95,6 +96,13 @@ def test_norms_of_other_tensors_are_left_to_python(norms: Driver) -> None:
         assert known(unfit, None, layer.weight, layer.bias, *layer.buffers(), number, 0.1) is None
     assert known(x, None, layer.weight, layer.bias, *layer.buffers(), number, 0.2) is None
     assert known(x, None, layer.weight[:8], layer.bias, *layer.buffers(), number, 0.1) is None
+    halves = [None if one is None else one.to(BF16) for one in (layer.weight, layer.bias, *list(layer.buffers())[:2])]
+    for mixed in ((halves[0], layer.bias), (layer.weight, halves[1]), halves[:2]):
+        assert known(x, None, *mixed, *layer.buffers(), number, 0.1) is None
+    assert known(x, None, *halves, layer.num_batches_tracked, number, 0.1) is None  # nobody told of such
+    norm_step(halved := NormAct2d(nn.BatchNorm2d(16).to(BF16), nn.SiLU()), x, None, dy)
+    assert known(x, None, *halves, layer.num_batches_tracked, number, 0.1) is not None
+    assert known(x, None, layer.weight, layer.bias, *halved.buffers(), number, 0.1) is None
     norms.status = 700
     with pytest.raises(RuntimeError, match="refused"):
         layer(x)

@@ -19,6 +19,7 @@ KINDS = [
     NormKind("bf16", 8, "gelu", True),
     NormKind("f32", 4, "hardswish", True),
     NormKind("f16", 1, "relu6"),
+    NormKind("bf16", 8, "silu", parameters="bf16"),
 ]
 
 
@@ -49,7 +50,7 @@ def test_a_vector_divides_the_channels(channels: int, dtype: str, vector: int) -
 
 
 @pytest.mark.parametrize(
-    "kind", KINDS, ids=lambda kind: f"{kind.dtype} {kind.vector} {kind.activation} {kind.residual}"
+    "kind", KINDS, ids=lambda kind: f"{kind.dtype} {kind.vector} {kind.activation} {kind.residual} {kind.parameters}"
 )
 def test_no_register_is_spilled(kind: NormKind) -> None:
     report = kind.recipe("norm_apply").compile().report

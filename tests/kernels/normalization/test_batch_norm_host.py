@@ -31,6 +31,9 @@ KINDS = [
     NormKind("f32", 1, "gelu"),
     NormKind("f16", 4, "relu6", True),
     NormKind("bf16", 4, "", True),
+    NormKind("bf16", 8, "silu", parameters="bf16"),
+    NormKind("f16", 8, "relu", True, "f16"),
+    NormKind("bf16", 2, "", True, "bf16"),
 ]
 
 
@@ -90,11 +93,12 @@ class Memory:
         centre = 8 * random.standard_normal(case.channels)
         self.x = (random.standard_normal(shape) * 2 + centre).astype(dtype)
         self.dy, self.residual = (random.standard_normal(shape).astype(dtype) for _ in range(2))
-        self.weight, self.bias = (random.uniform(-1, 2, case.channels).astype(np.float32) for _ in range(2))
-        self.mean, self.variance = (random.uniform(1, 2, case.channels).astype(np.float32) for _ in range(2))
+        own = DTYPES[kind.parameters]
+        self.weight, self.bias = (random.uniform(-1, 2, case.channels).astype(own) for _ in range(2))
+        self.mean, self.variance = (random.uniform(1, 2, case.channels).astype(own) for _ in range(2))
         self.batches = np.array([3], np.int64)
         self.y, self.dx, self.given = (np.full(shape, np.nan, dtype) for _ in range(3))
-        self.statistics, self.gradients = (np.full((2, case.channels), np.nan, np.float32) for _ in range(2))
+        self.statistics, self.gradients = (np.full((2, case.channels), np.nan, of) for of in (np.float32, own))
 
 
 def at(array: Array | None) -> int:
@@ -114,7 +118,7 @@ def computed(case: Case) -> Memory:
         batch_norm.forward(cut, operands, at(memory.y), at(room), remembered if case.remembered else Remembered()),
         case.seed,
     )
-    room[:] = np.nan
+    room = np.full(batch_norm.gradient_workspace(cut), np.nan, np.float32)
     writes = kind.residual and kind.activation != ""
     if writes and kind.activation in batch_norm.TOLD_BY_RESULT:
         operands = operands._replace(residual=at(memory.y))
@@ -144,7 +148,8 @@ def test_the_kernels_compute_the_definition(case: Case) -> None:
         close(memory.given, g, unit)
         near = UNITS[case.kind.dtype]
     near = unit * np.sqrt(case.rows)
-    close(memory.gradients, np.stack([(g * normal).sum(0), g.sum(0)]), max(near, 1e-4))
+    near = max(near, UNITS[case.kind.parameters], 1e-4)
+    close(memory.gradients, np.stack([(g * normal).sum(0), g.sum(0)]), near)
     close(memory.dx, weight * inverse * (g - g.mean(0) - normal * (g * normal).mean(0)), 4 * unit)
 
 
@@ -154,8 +159,9 @@ def test_what_a_layer_remembers(case: Case) -> None:
     memory, before = computed(case), Memory(case)
     x = memory.x.astype(np.float64)
     share = (0.25 if case.momentum < 0 else case.momentum) if case.remembered else 0.0
-    close(memory.mean, before.mean * (1 - share) + share * x.mean(0), 1e-5)
-    close(memory.variance, before.variance * (1 - share) + share * x.var(0, ddof=1), 1e-5)
+    unit, (mean, variance) = UNITS[case.kind.parameters], (v.astype(np.float64) for v in (before.mean, before.variance))
+    close(memory.mean, mean * (1 - share) + share * x.mean(0), max(unit, 1e-5))
+    close(memory.variance, variance * (1 - share) + share * x.var(0, ddof=1), max(unit, 1e-5))
     assert memory.batches[0] == 3 + case.remembered
 
 
