@@ -9,9 +9,10 @@ before the next begins.
 A step is timed three ways: `compile`, called as a user calls it; `compile_issue`, the host's part of that, from the
 call to its return with an idle GPU before it; and `compile_graph`, captured as a CUDA graph, which is the GPU's part.
 
-    python benchmarks/model_compile.py efficientnet_b4 part.json [--ahead ours] [--lock file] [--profile folder]
+    python benchmarks/model_compile.py efficientnet_b4 part.json [--contenders cudnn ours] [--ahead] [--lock file]
+        [--profile folder]
 
-times one model in this process, or compiles one contender of it ahead.
+times one model in this process, or compiles the contenders of it ahead.
 """
 
 from __future__ import annotations
@@ -59,12 +60,13 @@ class Asked:
     over: float
     folder: Path
     profile: Path | None
+    contenders: tuple[str, ...]
 
     def run(self, name: str, what: str, until: float, *arguments: str) -> Found:
         """What a process finds of a model, which is ended when its time is over. ``what`` names its file."""
         part = self.folder / f"{name}.{what}.json"
         command = [sys.executable, __file__, name, str(part), "--lock", str(self.folder / "lock"), *arguments]
-        threads = max(1, (os.cpu_count() or 1) // (self.jobs * len(CONTENDERS)))
+        threads = max(1, (os.cpu_count() or 1) // (self.jobs * len(self.contenders)))
         process = subprocess.Popen(
             command, env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}, stdout=subprocess.DEVNULL
         )
@@ -78,22 +80,25 @@ class Asked:
 
 
 def measure(
-    names: Iterable[str], limit: float, jobs: int, note: Callable[[str, Found], None], profile: Path | None
-) -> None:
+    names: Iterable[str], limit: float, jobs: int, note: Callable[[str, Found], None], profile: Path | None,
+    contenders: Iterable[str] = CONTENDERS,
+) -> None:  # fmt: skip
     """Measure models, so many at a time, within `limit` seconds; what is found of one is told `note`."""
     begun = monotonic()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
-        asked = Asked(jobs, begun + READY * limit, begun + limit, Path(folder), profile)
+        asked = Asked(jobs, begun + READY * limit, begun + limit, Path(folder), profile, tuple(contenders))
         list(pool.map(lambda name: _measured(name, asked, note), names))
 
 
 def _measured(name: str, asked: Asked, note: Callable[[str, Found], None]) -> None:
-    with ThreadPoolExecutor(len(CONTENDERS)) as pool:
-        ahead = list(pool.map(lambda who: asked.run(name, who, asked.ready, "--ahead", who), CONTENDERS))
-    took = {who: found["compile_s"] for who, found in zip(CONTENDERS, ahead, strict=True) if found}
-    if len(took) == len(CONTENDERS):
+    whose = asked.contenders
+    with ThreadPoolExecutor(len(whose)) as pool:
+        ahead = list(pool.map(lambda who: asked.run(name, who, asked.ready, "--ahead", "--contenders", who), whose))
+    took = {who: found["compile_s"] for who, found in zip(whose, ahead, strict=True) if found}
+    if len(took) == len(whose):
         profile = ("--profile", str(asked.profile)) if asked.profile else ()
-        note(name, {"compile_s": took, **asked.run(name, "both", asked.over, *profile)})
+        timed = asked.run(name, "all", asked.over, "--contenders", *whose, *profile)
+        note(name, {"compile_s": took, **timed})
     elif took:
         note(name, {"compile_s": took})
 
@@ -179,12 +184,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(KNOWN))
     parser.add_argument("part", type=Path, help="what is found is written there")
-    parser.add_argument("--ahead", choices=CONTENDERS, help="compile one contender, for a process that comes later")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--ahead", action="store_true", help="compile alone, for a process that comes later")
     parser.add_argument("--lock", type=Path)
     parser.add_argument("--profile", type=Path)
     given = parser.parse_args()
     with alone(given.lock, shared=True):
-        compiled = Compiled(given.name, given.part, (given.ahead,) if given.ahead else CONTENDERS)
+        compiled = Compiled(given.name, given.part, given.contenders)
         took = compiled.ready()
     if given.ahead:
         compiled.keep("compile_s", took)

@@ -110,14 +110,30 @@ class Contender:
         self.images = images.contiguous(memory_format=torch.channels_last)
         self.labels = torch.randint(1000, (sizes.batch,), generator=random, device=DEVICE)
 
-    def training(self, called: Any = None) -> Step:
-        """Forward and backward; gradients are new every time. Gives the loss."""
+    def halved(self) -> Contender:
+        """The same with parameters, buffers and images of bf16."""
+        made = copy.copy(self)
+        made.model = copy.deepcopy(self.model).to(self.torch.bfloat16)
+        made.images = self.images.to(self.torch.bfloat16)
+        return made
+
+    def callables(self) -> Contender:
+        """A copy whose forward and backward are CUDA graphs, as torch makes them of a module."""
+        torch, made = self.torch, copy.copy(self)
+        made.model = copy.deepcopy(self.model)
+        with torch.device(DEVICE), torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+            made.model = torch.cuda.make_graphed_callables(made.model, (self.images,))
+        return made
+
+    def training(self, called: Any = None, lowered: bool = True) -> Step:
+        """Forward and backward; gradients are new every time. Gives the loss. Autocast lowers images of f32."""
         torch, model, parameters = self.torch, self.model if called is None else called, list(self.model.parameters())
+        lowered = lowered and self.images.dtype is torch.float32
 
         def step() -> Any:
             for parameter in parameters:
                 parameter.grad = None
-            with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=lowered, cache_enabled=False):
                 loss = torch.nn.functional.cross_entropy(model(self.images), self.labels)
             loss.backward()
             return loss
@@ -143,11 +159,11 @@ class Contender:
         finally:
             self.model.train()
 
-    def losses(self) -> list[float]:
+    def losses(self, lowered: bool = True) -> list[float]:
         """Of steps of SGD on the one batch, from the weights the model has, which are put back."""
         torch = self.torch
         saved = copy.deepcopy(self.model.state_dict())
-        update, step = torch.optim.SGD(self.model.parameters(), 0.02, momentum=0.9), self.training()
+        update, step = torch.optim.SGD(self.model.parameters(), 0.02, momentum=0.9), self.training(None, lowered)
         found = []
         for _ in range(LOSS_STEPS):
             found.append(step().detach())

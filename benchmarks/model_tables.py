@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_tables import table  # type: ignore[import-not-found, unused-ignore]
 
-LOSSES = ("first", "last", "cudnn_again", "ours", "norms", "everything")
+BESIDE = ("cudnn", "cudnn_again", "ours", "norms", "everything")  # whose losses are held against others'
 FUSED = ("norms", "everything")  # what is fused in training beside convolutions
 TRAINING = ("training_graph_ms", "training_eager_ms")
 COMPILING = ("training_compile_ms", "training_compile_graph_ms")
@@ -24,7 +24,7 @@ def tables(data: Mapping[str, Any], goals: Goals) -> str:
     """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model, or None."""
     cases = {name: data["models"][name] for name in goals if name in data["models"]}
     parts = [_head(data["machine"]), _training(cases, goals), _memory(cases), _inference(cases), _first(cases)]
-    parts.append(_losses(cases))
+    parts += [_other_ways(cases), _losses(cases)]
     missing = [name for name in goals if name not in cases]
     failed = [
         f"- {name}, {what.removesuffix('_failed')}: {case[what]}"
@@ -156,19 +156,30 @@ def _first(cases: Cases) -> str:
     return title + _measured(head, rows) if rows else ""
 
 
+def _other_ways(cases: Cases) -> str:
+    rows = []
+    kinds = ("callables_ms", "halves_graph_ms", "halves_eager_ms")
+    for name, case in cases.items():
+        if any(kind in case for kind in kinds):
+            cells = [cell for kind in kinds for cell in _each(case, kind, ("everything",))]
+            rows.append([f"{name}, {case['batch']}", *cells])
+    pair = ["cuDNN", "everything", "×"]
+    head = ["model, batch", *_of("callables", pair), *_of("bf16, graph", pair), *_of("bf16, eager", pair)]
+    title = (
+        "Training, ms: `callables` are forward and backward as `torch.cuda.make_graphed_callables` captures them, under"
+        " autocast;\n`bf16` are models of bf16 altogether, parameters too, without autocast:\n\n"
+    )
+    return title + _measured(head, rows) if rows else ""
+
+
 def _losses(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
         if loss := case.get("loss"):
-            cells = [f"{loss[what]:.4f}" if what in loss else "-" for what in LOSSES]
-            rows.append([name, *cells])
-    head = [
-        "model",
-        "first loss",
-        "last",
-        "largest difference of cuDNN's in torch's own order",
-        "of ours",
-        "of + norms",
-        "of everything",
-    ]
-    return "Losses of 100 steps of SGD on one batch:\n\n" + table(head, rows) if rows else ""
+            wanted = ["first", "last", *BESIDE[1:], *(f"{who}_exact" for who in BESIDE)]
+            rows.append([name, *(f"{loss[what]:.4f}" if what in loss else "-" for what in wanted)])
+    order, *others = "cuDNN's in torch's own order", "ours", "+ norms", "everything"
+    head = ["model", "first loss", "last", f"from cuDNN's: {order}", *others]
+    head += ["from f32: cuDNN's", "in torch's own order", *others]
+    title = "Losses of 100 steps of SGD on one batch, and the largest differences of the curves:\n\n"
+    return title + _measured(head, rows) if rows else ""

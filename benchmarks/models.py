@@ -52,7 +52,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
 MODES = {  # what is measured, and what of the results says that it was
     "first": "first_ours_s", "graph": "inference_graph_ms", "eager": "inference_eager_ms", "fused": "fused_graph_ms",
-    "loss": "loss", "memory": "memory_bytes", "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
+    "loss": "loss", "memory": "memory_bytes", "halves": "halves_graph_ms", "callables": "callables_ms",
+    "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
 }  # fmt: skip
 COMPILE = "compile"  # training of compiled models, each in processes of its own
 KEEPING = threading.Lock()  # models that are timed by turns note what they have side by side
@@ -77,14 +78,17 @@ class Measurement:
         self.case["excitations"], self.case["biases"] = len(everything.excitations), len(everything.biases)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
+        self.halved: dict[str, Step] = {}
 
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
             "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
-            "memory": self.memory, "compile-inference": self.compiled_inference,
+            "memory": self.memory, "halves": self.halves, "callables": self.callables,
+            "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
-            "graph": self.met, "eager": self.met, "memory": self.met, "fused": self.fusion,
+            "graph": self.met, "eager": self.met, "memory": self.met, "callables": self.met, "fused": self.fusion,
+            "halves": self.met_in_halves,
             "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
@@ -146,6 +150,30 @@ class Measurement:
     def eager(self) -> None:
         self.case["training_eager_ms"] = by_host(self._training())
         self.case["inference_eager_ms"] = self._in_evaluation()
+
+    def met_in_halves(self) -> None:
+        """The same of models that are bf16 altogether."""
+        import torch
+
+        from tapestry.kernels import torch_native
+        from tapestry.kernels.torch import fuse_for_training
+
+        theirs, whole = self.theirs.halved(), self.theirs.halved()
+        fuse_for_training(whole.model)
+        self.halved = {"cudnn": theirs.training(), "everything": whole.training()}
+        self.case["native"] = torch_native.wait()
+        for step in self.halved.values():
+            step()
+        torch.cuda.empty_cache()
+
+    def halves(self) -> None:
+        self.case["halves_eager_ms"] = by_host(self.halved)
+        self.case["halves_graph_ms"] = in_turns({who: captured(step) for who, step in self.halved.items()})
+
+    def callables(self) -> None:
+        """Forward and backward as `torch.cuda.make_graphed_callables` captures them."""
+        contenders = {"cudnn": self.theirs.callables(), "everything": self.whole.callables()}
+        self.case["callables_ms"] = by_host({who: made.training() for who, made in contenders.items()})
 
     def memory(self) -> None:
         """Bytes that a step has at most beside weights, buffers and images: what forward keeps, gradients and the like.
@@ -239,18 +267,25 @@ class Measurement:
 
     def loss(self) -> None:
         """The largest difference of the curves, ours from cuDNN's, and two of cuDNN's from one another: the second
-        one's tensors lie in memory in torch's own order, for which it has other algorithms.
+        one's tensors lie in memory in torch's own order, for which it has other algorithms. And of each from that of
+        the model in f32.
         """
         import torch
+
+        def apart(one: Sequence[float], other: Sequence[float]) -> float:
+            return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
         other = copy.copy(self.theirs)
         other.model = copy.deepcopy(self.theirs.model).to(memory_format=torch.contiguous_format)
         other.images = self.theirs.images.contiguous()
         others = {"cudnn_again": other, "ours": self.ours, "norms": self.normed, "everything": self.whole}
         first = self.theirs.losses()
-        self.case["loss"] = {"first": first[0], "last": first[-1]}
+        with torch.backends.cudnn.flags(benchmark=torch.backends.cudnn.benchmark, allow_tf32=False):
+            exact = self.theirs.losses(lowered=False)
+        loss = self.case["loss"] = {"first": first[0], "last": first[-1], "cudnn_exact": apart(exact, first)}
         for who, contender in others.items():
-            self.case["loss"][who] = max(abs(a - b) for a, b in zip(first, contender.losses(), strict=True))
+            found = contender.losses()
+            loss |= {who: apart(first, found), f"{who}_exact": apart(exact, found)}
 
 
 def machine() -> dict[str, Any]:
@@ -283,6 +318,10 @@ def main() -> int:
     parser.add_argument("--unseen", action="store_true", help="models that nobody looked at before, instead")
     parser.add_argument("--only", nargs="+", choices=list(KNOWN))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument(
+        "--contenders", nargs="+", choices=model_compile.CONTENDERS, default=list(model_compile.CONTENDERS),
+        help="whose compiled steps are timed",
+    )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="models that are made ready side by side")
     parser.add_argument("--profile", type=Path, help="a folder for profiles of compiled steps")
     parser.add_argument("--lock", type=Path, help="a file that is locked while something is timed")
@@ -305,7 +344,7 @@ def main() -> int:
     torch.backends.cudnn.benchmark = given.cudnn_benchmark
     found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {"models": {}}
     found["machine"] = {**machine(), "cudnn_benchmark": given.cudnn_benchmark}
-    wanted = {name: missing_modes(found["models"].get(name, {}), given.modes) for name in given.only}
+    wanted = {name: missing_modes(found["models"].get(name, {}), given.modes, given.contenders) for name in given.only}
     measure = side_by_side if given.jobs > 1 else one_by_one
     measure(without(COMPILE, wanted), given, found)
     compiled = [name for name, modes in wanted.items() if COMPILE in modes]
@@ -314,17 +353,17 @@ def main() -> int:
         keep(found, name, case, given.results)
         print(name, json.dumps(case), flush=True)
 
-    model_compile.measure(compiled, given.limit, given.jobs, note, given.profile)
+    model_compile.measure(compiled, given.limit, given.jobs, note, given.profile, given.contenders)
     write_page(found, given.doc, given.unseen)
     return 0
 
 
-def missing_modes(case: dict[str, Any], modes: Sequence[str]) -> list[str]:
+def missing_modes(case: dict[str, Any], modes: Sequence[str], contenders: Sequence[str]) -> list[str]:
     """What was not measured of a model, of what is asked for."""
 
     def measured(mode: str) -> bool:
         value = case.get(MODES[mode])
-        return bool(value) and (mode != COMPILE or set(model_compile.CONTENDERS) <= set(value))
+        return bool(value) and (mode != COMPILE or set(contenders) <= set(value))
 
     return [mode for mode in modes if not measured(mode)]
 

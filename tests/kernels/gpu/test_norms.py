@@ -83,12 +83,13 @@ def check(ours: NormAct2d, x: Tensor, residual: Tensor | None, unit: float) -> N
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("residual", [False, True])
-def test_values_and_gradients(shape: tuple[int, ...], residual: bool) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["parameters of f32", "of the type of images"])
+def test_values_and_gradients(shape: tuple[int, ...], residual: bool, own: bool) -> None:
     dtypes = list(UNITS)
     for number, activation in enumerate(LAYERS):
         dtype = dtypes[(number + shape[1]) % 3]
         x, added = images(shape, dtype, 1), images(shape, dtype, 2) if residual else None
-        check(layer(shape[1], activation), x, added, UNITS[dtype])
+        check(layer(shape[1], activation).to(dtype if own else torch.float32), x, added, UNITS[dtype])
 
 
 @pytest.mark.parametrize(
@@ -99,19 +100,22 @@ def test_settings(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_what_is_remembered(momentum: float | None) -> None:
-    ours = layer(24, "relu", momentum=momentum)
-    theirs = nn.BatchNorm2d(24, momentum=momentum, device="cuda")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_is_remembered(momentum: float | None, dtype: torch.dtype) -> None:
+    ours = layer(24, "relu", momentum=momentum).to(dtype)
+    theirs = nn.BatchNorm2d(24, momentum=momentum, device="cuda").to(dtype)
     for seed in range(3):
-        x = images((4, 24, 9, 9), torch.float32, seed)
+        x = images((4, 24, 9, 9), dtype, seed)
         ours(x), theirs(x)
+    near = 1e-5 if dtype is torch.float32 else 2.0**-7
     for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(one, other, rtol=near, atol=near)
     assert int(ours.num_batches_tracked) == 3
     ours.eval(), theirs.eval()
     with torch.no_grad():
         theirs.weight.copy_(ours.weight), theirs.bias.copy_(ours.bias)
-        torch.testing.assert_close(ours(x), torch.relu(theirs(x)), rtol=1e-4, atol=1e-4)
+        near = 4 * UNITS[dtype] if dtype is torch.bfloat16 else 1e-4
+        torch.testing.assert_close(ours(x), torch.relu(theirs(x)), rtol=near, atol=near)
 
 
 def test_gradients_that_are_not_dense() -> None:

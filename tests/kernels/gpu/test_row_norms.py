@@ -36,8 +36,10 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("autocast", [None, False, True], ids=["as it is", "autocast", "autocast, read lowered"])
 @pytest.mark.parametrize("dtype", list(UNITS), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, autocast: bool | None) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["parameters of f32", "of the type of rows"])
+def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, autocast: bool | None, own: bool) -> None:
     ours, x = layer(shape[-1], read_lowered=bool(autocast)), drawn(shape, dtype).requires_grad_()
+    ours = ours.to(dtype if own else torch.float32)
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast is not None):
         y = ours(x)
     assert "Recorded" in y.grad_fn.name()
@@ -89,10 +91,12 @@ def response(norm: nn.Module, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", [(128, 160, 56, 56), (64, 1280, 7, 7), (70, 17, 9, 5), (8, 160, 56, 56)], ids=str)
 @pytest.mark.parametrize("first", [True, False], ids=["nchw", "nhwc"])
-def test_response_norms(first: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["parameters of f32", "of the type of images"])
+def test_response_norms(first: bool, shape: tuple[int, ...], dtype: torch.dtype, own: bool) -> None:
     norm = pytest.importorskip("timm.layers.grn").GlobalResponseNorm(shape[1], channels_last=not first).cuda()
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
+    norm = norm.to(dtype if own else torch.float32)
     ours = FusedResponseNorm(norm)
     n, c, h, w = shape
     x, dy = (drawn((n, h, w, c), dtype, seed) for seed in (1, 3))
