@@ -68,13 +68,20 @@ class _OfPixels(torch.autograd.Function):
         db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         slopes, again = _rows(dy.to(x.dtype)), torch.is_grad_enabled() or ctx.taps is None
         dx = torch.mm(slopes, _rows(w.to(x.dtype) if again else ctx.taps)).view(x.shape) if to_x else None
-        dw = torch.mm(slopes.t(), _rows(x)).to(w.dtype).view(w.shape) if to_w else None
+        dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype)) if to_w else None
         return dx, dw, db
 
 
 def _own(y: Tensor) -> Tensor:
     """The same memory in a tensor of its own: views made in a node could not be written in place."""
     return y.new_empty(0).set_(y.untyped_storage(), y.storage_offset(), y.size(), y.stride())
+
+
+def _laid_as(w: Tensor, rows: Tensor) -> Tensor:
+    """The gradient of a filter of one tap, with its strides where those say the same: what wraps parameters asks so."""
+    if w.stride()[:2] == rows.stride():
+        return rows.as_strided(w.shape, w.stride())
+    return rows.view(w.shape)
 
 
 def _is_last(images: Tensor) -> bool:

@@ -127,11 +127,17 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
       const bool kept = below && lowered != ctx->saved_data.end();
       dx = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(x.scalar_type()))).view(x.sizes());
     }
-    if (ctx->needs_input_grad(1)) dw = at::mm(slopes.t(), rows(x)).to(w.scalar_type()).view(w.sizes());
+    if (ctx->needs_input_grad(1)) dw = laid_as(w, at::mm(slopes.t(), rows(x)).to(w.scalar_type()));
     return {dx, dw, db};
   }
 
  private:
+  // The gradient of a filter of one tap, with its strides where those say the same: what wraps parameters asks so.
+  static Tensor laid_as(const Tensor& w, const Tensor& made) {
+    if (w.stride(0) == made.stride(0) && w.stride(1) == made.stride(1)) return made.as_strided(w.sizes(), w.strides());
+    return made.view(w.sizes());
+  }
+
   // Whether images of one pixel are channels-last to torch, which goes by their strides.
   static bool is_last(const Tensor& of) { return of.size(1) > 1 && of.stride(3) == of.size(1); }
 

@@ -86,8 +86,10 @@ def check(ours: NormAct2d, x: Tensor, residual: Tensor | None, unit: float) -> N
 @pytest.mark.parametrize("own", [False, True], ids=["parameters of f32", "of the type of images"])
 def test_values_and_gradients(shape: tuple[int, ...], residual: bool, own: bool) -> None:
     dtypes = list(UNITS)
+    if own and shape[0] * shape[2] * shape[3] > 50_000:
+        dtypes.remove(torch.float16)  # which has no room for the gradients' sums
     for number, activation in enumerate(LAYERS):
-        dtype = dtypes[(number + shape[1]) % 3]
+        dtype = dtypes[(number + shape[1]) % len(dtypes)]
         x, added = images(shape, dtype, 1), images(shape, dtype, 2) if residual else None
         check(layer(shape[1], activation).to(dtype if own else torch.float32), x, added, UNITS[dtype])
 

@@ -163,6 +163,8 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+# Of torch's own 1 x 1 layers, with or without ours.
+@pytest.mark.filterwarnings("ignore:Grad strides do not match bucket view strides")
 @pytest.mark.parametrize("settings", [{}, {"gradient_as_bucket_view": True, "static_graph": True}], ids=str)
 def test_in_parallel(group: None, settings: dict[str, Any]) -> None:
     expected, model = trained(fused()), fused()
@@ -218,6 +220,7 @@ def test_a_model_of_halves_is_called_without_python(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:TensorFloat32")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # with which torch begins
 def test_compiled_with_graphs() -> None:
     """`mode="reduce-overhead"`, as inductor computes what is not ours: losses of six steps."""
     expected, model = trained(fused()), fused()
