@@ -18,6 +18,7 @@ from torch import Tensor
 from . import torch_calls, torch_channel_sums, torch_operators
 from .torch_calls import Plan
 from .torch_geometry import Geometry, Ints, unpacked
+from .torch_recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -145,8 +146,7 @@ def backward_of(
     return _gradients(x, dy, w, lowered, unpacked(moved, groups), (to_x, to_w), None)
 
 
-# `Function.apply` without its look at transforms, of which `plain` knows that there are none.
-_recorded: Any = super(torch.autograd.Function, _Forward).apply
+_recorded = applied(_Forward)
 
 
 class _InputGradient(torch.autograd.Function):

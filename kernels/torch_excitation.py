@@ -26,7 +26,7 @@ from .torch_hooks import bare
 from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, computed, fetchable
 from .torch_norm_sums import Graphs, Rewritten, rewrite
-from .torch_recorded import no_second_derivative
+from .torch_recorded import applied, no_second_derivative
 
 
 class Link:
@@ -115,9 +115,8 @@ def excite_backward_of(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     return dy, dgate
 
 
-# `Function.apply` without its look at transforms, of which `plain` knows that there are none.
-_squeeze: Any = super(torch.autograd.Function, _Squeeze).apply
-_excite: Any = super(torch.autograd.Function, _Excite).apply
+_squeeze = applied(_Squeeze)
+_excite = applied(_Excite)
 
 
 def _once() -> None:

@@ -21,6 +21,7 @@ from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
 from .torch_norm_library import parameter_type
 from .torch_operands import ALIGNED
+from .torch_recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
 
@@ -188,8 +189,7 @@ class _Recorded(torch.autograd.Function):
         return dx, None if weight is None else to_weight, None if bias is None else to_bias, None
 
 
-# `Function.apply` without its look at transforms, of which callers know that there are none.
-_recorded: Any = super(torch.autograd.Function, _Recorded).apply
+_recorded = applied(_Recorded)
 
 
 def _gradients(

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_library
 from .torch_norm_calls import other_of
 from .torch_norm_library import Norm, Running
-from .torch_recorded import Recorded, no_second_derivative, unrecorded
+from .torch_recorded import Recorded, applied, no_second_derivative, unrecorded
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -218,8 +218,7 @@ def norm_backward_of(
     return _gradients(torch_norm_calls.plan_of(x, other, norm, None), x, dy, other, statistics, norm)
 
 
-# `Function.apply` without its look at transforms, of which callers know that there are none.
-_recorded: Any = super(torch.autograd.Function, _Recorded).apply
+_recorded = applied(_Recorded)
 
 
 def direct(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor:

@@ -36,6 +36,16 @@ def unrecorded(library: Any, name: str, on_cpu: Kernel, on_cuda: Kernel, fake: K
     _torch.library.register_fake(f"tapestry::{name}", fake, lib=library)
 
 
+def applied(function: type[torch.autograd.Function]) -> Kernel:
+    """`function.apply` without its look at transforms, of which callers know that there are none.
+
+    In a function, as a module that says `super` at its top has no method's `super()` in the form that torch.compile
+    follows, from Python 3.12 on: layers of such a module break a graph in two.
+    """
+    made: Kernel = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return made
+
+
 class _Below:
     """An operator as autograd knows it, which below autograd is another: in graphs that torch.compile makes, too."""
 

@@ -19,7 +19,7 @@ from .normalization.images import ImageKind
 from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, fetchable
 from .torch_operands import ALIGNED
-from .torch_recorded import no_second_derivative
+from .torch_recorded import applied, no_second_derivative
 
 TINY = 1e-30  # below any norm but 0
 
@@ -99,8 +99,7 @@ class _Recorded(torch.autograd.Function):
         return dx, to_weight.to(weight.dtype), to_bias.to(weight.dtype), None
 
 
-# `Function.apply` without its look at transforms, of which callers know that there are none.
-_recorded: Any = super(torch.autograd.Function, _Recorded).apply
+_recorded = applied(_Recorded)
 
 
 def response_kinds(model: nn.Module, dtype: torch.dtype) -> list[ImageKind]:

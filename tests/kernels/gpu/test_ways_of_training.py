@@ -224,7 +224,7 @@ def test_a_model_of_halves_is_called_without_python(monkeypatch: pytest.MonkeyPa
 def test_compiled_with_graphs() -> None:
     """`mode="reduce-overhead"`, as inductor computes what is not ours: losses of six steps."""
     expected, model = trained(fused()), fused()
-    compiled = torch.compile(model, mode="reduce-overhead")
+    compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
 
     def called(x: Tensor) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()
