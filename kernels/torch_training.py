@@ -15,6 +15,7 @@ from .torch_biases import fuse_biases
 from .torch_excitation import fuse_excitations
 from .torch_norms import FusedNorms, fuse_norms
 from .torch_replacement import Replaced, replace_convolutions
+from .torch_scales import fuse_layer_scales
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class FusedForTraining:
     norms: FusedNorms
     excitations: tuple[str, ...]
     biases: tuple[str, ...]
+    scales: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [str(self.convolutions), str(self.norms)]
-        for what, names in (("squeeze-and-excitations", self.excitations), ("biases", self.biases)):
+        parts = {"squeeze-and-excitations": self.excitations, "layer scales": self.scales, "biases": self.biases}
+        for what, names in parts.items():
             lines += [f"{len(names)} {what} taken", *(f"  {name}" for name in names)]
         return "\n".join(lines)
 
@@ -39,16 +42,17 @@ def fuse_for_training(
     *,
     norms: bool = True,
     excitations: bool = True,
+    scales: bool = True,
     biases: bool = True,
     gpu: str = "H200",
 ) -> FusedForTraining:
     """Have our kernels compute whatever they can of a training step of `model`, in place.
 
-    Calls `replace_convolutions` with `example` and `gpu`, then `fuse_norms`, `fuse_excitations` and `fuse_biases`, each
-    unless it is switched off. Parameters and buffers stay the same objects under the same names, so optimizers and
-    state_dicts from before hold; a second call finds nothing to do. Call it before the model is wrapped or compiled.
-    Gains are largest where steps are captured in a CUDA graph; in eager ones, which are the host's, `biases` gain
-    little.
+    Calls `replace_convolutions` with `example` and `gpu`, then `fuse_norms`, `fuse_excitations`, `fuse_layer_scales`
+    and `fuse_biases`, each unless it is switched off. Parameters and buffers stay the same objects under the same
+    names, so optimizers and state_dicts from before hold; a second call finds nothing to do. Call it before the model
+    is wrapped or compiled. Gains are largest where steps are captured in a CUDA graph; in eager ones, which are the
+    host's, `biases` gain little.
 
     Raises `WrongValue` for a GPU that is not known, where there is an example.
     """
@@ -57,5 +61,6 @@ def fuse_for_training(
         convolutions,
         fuse_norms(model) if norms else FusedNorms({}, {}),
         tuple(fuse_excitations(model)) if excitations else (),
-        tuple(fuse_biases(model)) if biases else (),
+        scales=tuple(fuse_layer_scales(model)) if scales else (),
+        biases=tuple(fuse_biases(model)) if biases else (),
     )

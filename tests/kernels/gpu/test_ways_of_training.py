@@ -52,11 +52,25 @@ class Excite(nn.Module):
         return x * torch.sigmoid(gate)
 
 
+class Scaled(nn.Module):
+    """A block with a layer scale and a residual."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.deep, self.gamma = (
+            nn.Conv2d(channels, channels, 7, padding=3, groups=channels),
+            nn.Parameter(torch.rand(channels)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.deep(x).mul(self.gamma.reshape(1, -1, 1, 1))
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm, self.act = nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU()
-        self.blocks = nn.Sequential(Block(32, 96), Block(32, 96))
+        self.blocks = nn.Sequential(Block(32, 96), Scaled(32), Block(32, 96))
         self.grouped, self.rows, self.head = nn.Conv2d(32, 96, 3, 2, 1, groups=4), nn.LayerNorm(96), nn.Linear(96, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -74,7 +88,8 @@ def net() -> Net:
 def fused() -> Net:
     made = net()
     report = fuse_for_training(made)
-    assert len(report.convolutions.taken) == 4
+    assert len(report.convolutions.taken) == 5
+    assert report.scales == ("blocks.1",)
     assert len(report.norms.taken) == 8
     assert len(report.excitations) == 2
     return made

@@ -1,0 +1,377 @@
+"""Layer scales with the sums behind them, on CPU tensors: the calls that kernels get, which run on the emulated
+machine, and the rewriting of a model's blocks. On a GPU: gpu/test_scales.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_autograd, torch_scales
+from tapestry.kernels.normalization import scaled_sum as kernels
+from tapestry.kernels.normalization.scaled_sum import ScaleKind
+from tapestry.kernels.normalization.stretches import Launch
+from tapestry.kernels.runtime import device
+from tapestry.kernels.torch import fuse_for_inference, fuse_for_training, fuse_layer_scales, fuse_norms
+from tapestry.kernels.torch_scales import scale_kinds, scaled_sum
+
+from . import host_compiler
+from .normalization.launches import run as run_emulated
+
+BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
+UNITS = {F32: 1e-5, BF16: 2.0**-7}
+
+
+def drawn(*shape: int, dtype: torch.dtype = F32, seed: int = 1) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
+
+
+class Emulated:
+    """Launches that run on the emulated machine."""
+
+    def __init__(self, make: Callable[[tuple[int, ...]], Any], launched: list[str]) -> None:
+        self.make, self.launched = make, launched
+
+    def run(self, addresses: tuple[int, ...], _: int) -> None:
+        kind, launches = self.make(addresses)
+        machine = host_compiler.emulated(kind.source(), *kernels.KERNELS)
+        for launch in launches:
+            run_emulated(machine, launch, 3)
+            self.launched.append(launch.kernel)
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """CPU tensors are direct, and launches run where there is no GPU; the kernels' names as they are launched."""
+
+    def prepared(kind: ScaleKind, launches: Sequence[Launch], _: int) -> tuple[ScaleKind, Sequence[Launch]]:
+        return kind, launches
+
+    host_compiler.compiler()
+    names: list[str] = []
+    monkeypatch.setattr(torch_scales, "prepared", prepared)
+    monkeypatch.setattr(torch_scales, "moving", SimpleNamespace(launches=lambda make, _: Emulated(make, names)))
+    monkeypatch.setattr(torch_scales, "torch_stream", lambda number: 0)
+    monkeypatch.setattr(torch_scales, "_plans", {})
+    monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
+    monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
+    return names
+
+
+CASES = [  # x, gamma, residual; their types and whether images are dropped
+    ((3, 24, 4, 5), (1, 24, 1, 1), (BF16, F32, F32), False), ((3, 24, 4, 5), (24, 1, 1), (BF16, F32, BF16), True),
+    ((3, 7, 24), (24,), (BF16, F32, F32), True), ((3, 24), (24,), (F32, F32, F32), False),
+    ((3, 7, 24), (24,), (BF16, BF16, BF16), True), ((3, 17, 2, 2), (1, 17, 1, 1), (F32, F32, F32), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "scale", "types", "dropped"), CASES, ids=str)
+def test_calls(shape: tuple[int, ...], scale: tuple[int, ...], types: Any, dropped: bool, launched: list[str]) -> None:
+    x, gamma, residual = (
+        drawn(*of, dtype=dtype, seed=k) for k, (of, dtype) in enumerate(zip((shape, scale, shape), types, strict=True))
+    )
+    gamma = gamma.contiguous()
+    factors = torch.tensor([1.25, 0.0, 1.25], dtype=gamma.dtype).view(3, *(1,) * (len(shape) - 1)) if dropped else None
+    given = [each.requires_grad_() for each in (x, gamma, residual)]
+    wide = [each.detach().double().requires_grad_() for each in given]
+    expected = wide[0] * wide[1] * (1 if factors is None else factors.double()) + wide[2]
+    for turn in range(2):
+        y = scaled_sum(*given, factors)
+        assert y.dtype is torch.promote_types(torch.promote_types(types[0], types[1]), types[2])
+        assert y.stride() == x.stride()
+        dy = drawn(*shape, dtype=y.dtype, seed=7)
+        dy = dy.contiguous() if turn else dy  # in another order, too
+        found = [y, *torch.autograd.grad(y, given, dy)]
+        for one, other in zip(
+            found, [expected, *torch.autograd.grad(expected, wide, dy.double(), retain_graph=True)], strict=True
+        ):
+            unit = UNITS[one.dtype]
+            torch.testing.assert_close(
+                one.double(), other, rtol=unit, atol=unit * max(1, float(other.detach().abs().max()))
+            )
+        assert [each.dtype for each in found[1:]] == list(types)
+        assert [each.shape for each in found[1:]] == [each.shape for each in given]
+    assert launched == ["scaled_sum", "scaled_sum_gradient", "scaled_sum_fold"] * 2
+
+
+def test_derivatives_of_higher_order(launched: list[str]) -> None:
+    x, residual, gamma = (
+        (drawn(2, 3, 8, seed=k, dtype=F32).requires_grad_() for k in range(2)),
+        drawn(2, 3, 8),
+        drawn(8),
+    )
+    first, _ = x
+    gamma.requires_grad_()
+
+    def second(call: Callable[..., Tensor]) -> list[Tensor]:
+        (slope,) = torch.autograd.grad(call(first, gamma, residual).sin().sum(), first, create_graph=True)
+        return list(torch.autograd.grad(slope.square().sum(), [first, gamma]))
+
+    for one, other in zip(second(scaled_sum), second(lambda x, g, r: x * g + r), strict=True):
+        torch.testing.assert_close(one, other)
+    assert "scaled_sum" in launched
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (drawn(2, 8, 3, 3).contiguous(), drawn(1, 8, 1, 1), drawn(2, 8, 3, 3)),
+        (drawn(2, 3, 8), drawn(8), drawn(1, 3, 8)),
+        (drawn(2, 8, 3, 3), drawn(8, 3, 3), drawn(2, 8, 3, 3)),
+        (drawn(2, 3, 8), drawn(1), drawn(2, 3, 8)),
+        (drawn(2, 3, 8, dtype=F64), drawn(8, dtype=F64), drawn(2, 3, 8, dtype=F64)),
+        (drawn(2, 8, 3, 3), drawn(3), drawn(2, 8, 3, 3)),
+        (drawn(0, 3, 8), drawn(8), drawn(0, 3, 8)),
+    ],
+    ids=["another order", "broadcast", "no number a channel", "one number", "f64", "columns", "nothing"],
+)  # fmt: skip
+def test_other_tensors_are_torchs(given: tuple[Tensor, ...], launched: list[str]) -> None:
+    x, gamma, residual = given
+    assert torch.equal(scaled_sum(x, gamma, residual), x * gamma + residual)
+    assert launched == []
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+class LayerScale(nn.Module):
+    """As timm has it."""
+
+    def __init__(self, channels: int, inplace: bool = False) -> None:
+        super().__init__()
+        self.gamma, self.inplace = nn.Parameter(torch.randn(channels)), inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(self.gamma) if self.inplace else x * self.gamma
+
+
+class LayerScale2d(LayerScale):
+    def forward(self, x: Tensor) -> Tensor:
+        gamma = self.gamma.view(1, -1, 1, 1)
+        return x.mul_(gamma) if self.inplace else x * gamma
+
+
+LayerScale.__module__ = LayerScale2d.__module__ = "timm.layers.layer_scale"
+
+
+class DropPath(nn.Module):
+    """Likewise."""
+
+    def __init__(self, drop_prob: float) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.drop_prob == 0.0 or not self.training:
+            return x
+        kept = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.drop_prob)
+        return x * kept.div_(1 - self.drop_prob)
+
+
+DropPath.__module__ = "timm.layers.drop"
+
+
+class ConvNeXt(nn.Module):
+    """A block as timm's ConvNeXt has it."""
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.LayerNorm(8)
+        self.up, self.act, self.down = nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)
+        self.gamma, self.shortcut = nn.Parameter(torch.randn(8)), nn.Identity()
+        self.drop_path = DropPath(drop) if drop else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x
+        x = self.conv(x).permute(0, 2, 3, 1)
+        x = self.down(self.act(self.up(self.norm(x)))).permute(0, 3, 1, 2)
+        if self.gamma is not None:
+            x = x.mul(self.gamma.reshape(1, -1, 1, 1))
+        return self.drop_path(x) + self.shortcut(shortcut)
+
+
+class Written(ConvNeXt):
+    """The same as torchvision has it: the sum is written into the product."""
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__(drop)
+        self.layer_scale = nn.Parameter(torch.randn(8, 1, 1))
+        self.gamma = None  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.layer_scale * self.conv(x)
+        result = self.drop_path(result)
+        result += x
+        return result
+
+
+class Scaled(nn.Module):
+    """Two sums, with layers that scale."""
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.attn, self.mlp = nn.LayerNorm(8), nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.ls1, self.ls2, self.drop_path1, self.drop_path2 = (
+            LayerScale(8),
+            LayerScale(8),
+            DropPath(drop),
+            DropPath(drop),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x))))
+        return self.drop_path2(self.ls2(self.mlp(self.norm2(x)))) + x
+
+
+class Images(nn.Module):
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.conv, self.scale, self.drop_path = nn.Conv2d(8, 8, 1), LayerScale2d(8), DropPath(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.drop_path(self.scale(self.conv(x)))
+
+
+BLOCKS = {ConvNeXt: (5, 8, 4, 6), Written: (5, 8, 4, 6), Scaled: (5, 7, 8), Images: (5, 8, 4, 6)}
+
+
+def model(block: type[Any], drop: float) -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(block(drop), block(drop)).double()
+
+
+def steps(made: nn.Module, shape: tuple[int, ...]) -> list[Tensor]:
+    """Results and gradients of two steps of training, whatever is drawn, and results in evaluation."""
+    torch.manual_seed(6)
+    found: list[Tensor] = []
+    x = drawn(*shape).double().requires_grad_()
+    for training in (True, True, False):
+        made.train(training)
+        y = made(x)
+        found += [
+            y,
+            *torch.autograd.grad(
+                y.sin().sum(), [x, *(each for each in made.parameters() if each is not None)], allow_unused=True
+            ),
+        ]  # type: ignore[list-item]
+    return [each.detach() for each in found if each is not None]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("drop", [0.0, 0.4])
+def test_blocks_compute_what_they_did(block: type[Any], drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is asked: what is dropped is drawn as it was."""
+    made, before, calls = model(block, drop), model(block, drop), []
+    named = dict(made.named_parameters())
+    assert fuse_layer_scales(made) == ["0", "1"]
+    assert dict(made.named_parameters()).keys() == named.keys()
+    assert all(value is named[name] for name, value in made.named_parameters())
+    monkeypatch.setattr(torch_scales, "_by_torch", _noted(torch_scales._by_torch, calls))
+    copies = [made, copy.deepcopy(made)]
+    if drop == 0.0 and block in (ConvNeXt, Written):  # the others have layers that are said to be of other modules
+        copies.append(pickle.loads(pickle.dumps(made)))
+    for copied in copies:
+        calls.clear()
+        for one, other in zip(steps(copied, BLOCKS[block]), steps(before, BLOCKS[block]), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+        assert len(calls) == 3 * 2 * (2 if block is Scaled else 1)
+    assert fuse_layer_scales(made) == []
+
+
+def _noted(call: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
+    def noted(*given: Any) -> Any:
+        calls.append(given)
+        return call(*given)
+
+    return noted
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_graphs_of_torch_compile_have_no_breaks(block: type[Any]) -> None:
+    made, before = model(block, 0.0), model(block, 0.0)
+    fuse_layer_scales(made)
+    compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+    x = drawn(*BLOCKS[block]).double()
+    torch.testing.assert_close(compiled(x), before(x))
+
+
+@pytest.mark.parametrize("block", [ConvNeXt, Written])
+def test_with_all_else(block: type[Any]) -> None:
+    """In one call, twice, and fused for inference afterwards."""
+    made, before = model(block, 0.3), model(block, 0.3)
+    report = fuse_for_training(made)
+    assert report.scales == ("0", "1")
+    assert "2 layer scales taken" in str(report).splitlines()
+    assert fuse_for_training(made).scales == ()
+    for one, other in zip(steps(made, BLOCKS[block]), steps(before, BLOCKS[block]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    x = drawn(*BLOCKS[block]).double()
+    with torch.no_grad():
+        torch.testing.assert_close(fuse_for_inference(made, F64)(x), before.eval()(x), rtol=1e-5, atol=1e-5)
+    assert fuse_for_training(model(block, 0.3), scales=False).scales == ()
+
+
+def test_what_is_not_taken() -> None:
+    class Twice(Images):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.scale(self.conv(x))
+            return x + y + y.mean()
+
+    class Between(Images):
+        def forward(self, x: Tensor) -> Tensor:
+            y, z = self.scale(self.conv(x)), self.conv(x)
+            z.mul_(2)
+            return z + self.drop_path(y)
+
+    class Into(Images):
+        def forward(self, x: Tensor) -> Tensor:
+            z = self.conv(x)
+            z += self.scale(z)
+            return z
+
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.gamma = nn.Conv2d(8, 8, 1), nn.Parameter(torch.randn(8, 4, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.gamma * self.conv(x)
+
+    hooked = Images()
+    hooked.drop_path.register_forward_hook(lambda *given: None)
+    in_place = Images()
+    in_place.scale.inplace = True
+    for block in (Twice(), Between(), Into(), Table(), hooked, in_place):
+        assert fuse_layer_scales(nn.Sequential(block)) == [], type(block)
+
+
+def test_settings_that_are_changed_later_count() -> None:
+    made, before, x = model(Images, 0.0), model(Images, 0.0), drawn(*BLOCKS[Images]).double()
+    fuse_layer_scales(made)
+    for each in (made, before):
+        each[0].scale = nn.Identity()
+        each[1].drop_path.drop_prob = 0.5
+    for one, other in zip(steps(made, BLOCKS[Images]), steps(before, BLOCKS[Images]), strict=True):
+        torch.testing.assert_close(one, other)
+    assert fuse_norms(made).left == {}
+    del x
+
+
+def test_kernels_that_a_model_needs_are_known_before_it_runs() -> None:
+    made = model(ConvNeXt, 0.0).float()
+    assert scale_kinds(made, BF16) == []
+    fuse_layer_scales(made)
+    assert scale_kinds(made, BF16) == [
+        ScaleKind("bf16", "f32", "f32", "f32", 4), ScaleKind("bf16", "bf16", "f32", "f32", 4),
+    ]  # fmt: skip
+    dropping = model(ConvNeXt, 0.2).bfloat16()
+    fuse_layer_scales(dropping)
+    assert scale_kinds(dropping, BF16) == [ScaleKind("bf16", "bf16", "bf16", "bf16", 8, True)]
