@@ -33,6 +33,7 @@ from .torch_recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
 MOST_ROWS = 1 << 31  # that kernels count
+_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.modules.conv._ConvNd, nn.Linear)
 
 
 def factors_of(drop: Any, x: Any, gamma: Any) -> Any:
@@ -232,8 +233,8 @@ def fuse_layer_scales(model: nn.Module) -> list[str]:
 
 
 def _gammas(block: nn.Module) -> Iterator[Tensor]:
-    """The parameters of a block that may be layer scales."""
-    if not type(block).__module__.startswith("torch.nn") and next(block.children(), None) is not None:
+    """The parameters of a block that may be layer scales; of a layer of torch's, or derived from one, none."""
+    if not isinstance(block, _LAYERS) and next(block.children(), None) is not None:
         for part in (block, *filter(_is_scale, block.children())):
             yield from (each for each in part.parameters(recurse=False) if each.numel() == max(each.shape, default=0))
 
