@@ -261,13 +261,16 @@ def _rate(drop: Any) -> float:
 
 
 class _Sum(NamedTuple):
-    """Nodes of a graph: the sum, what drops, if anything, and the product; and their operands."""
+    """Nodes of a graph: the sum, what drops, if anything, and the product; and their operands. `moved`: channels, the
+    last dimension of the product, become the second one of images behind it.
+    """
 
     total: fx.Node
     drop: fx.Node | None
     scale: fx.Node
     x: fx.Node
     residual: fx.Node
+    moved: bool
 
 
 def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[_Sum]:
@@ -287,57 +290,63 @@ def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[_Sum]:
 def _found(block: nn.Module, total: fx.Node, summand: Any, residual: Any) -> _Sum | None:
     if not isinstance(summand, fx.Node) or not isinstance(residual, fx.Node):
         return None
-    drop, scale = None, summand
-    while scale.op == "call_module" and len(scale.args) == 1 and not scale.kwargs and len(scale.users) == 1:
-        layer = block.get_submodule(str(scale.target))
-        if drop is None and _is_drop(layer):
+    drop, moved, scale = None, False, summand
+    while len(scale.users) == 1 and scale.args and isinstance(scale.args[0], fx.Node):
+        layer = block.get_submodule(str(scale.target)) if scale.op == "call_module" and len(scale.args) == 1 else None
+        if layer is not None and drop is None and _is_drop(layer):
             drop = scale
+        elif not moved and scale.op == "call_method" and scale.target == "permute" and _order(scale) == (0, 3, 1, 2):
+            moved = True
         elif type(layer) is not nn.Identity or not bare(layer):
             break
-        inner = scale.args[0]
-        if not isinstance(inner, fx.Node):
-            return None
-        scale = inner
-    x = _scaled(block, scale) if len(scale.users) == 1 else None
+        scale = scale.args[0]
+    x = _scaled(block, scale, moved) if len(scale.users) == 1 else None
     own = [each for each in (total, drop, scale) if each is not None]
     if x is None or not undisturbed(scale, total, own, block):
         return None
-    return _Sum(total, drop, scale, x, residual)
+    return _Sum(total, drop, scale, x, residual, moved)
 
 
-def _scaled(block: nn.Module, node: fx.Node) -> fx.Node | None:
-    """What a node multiplies with a layer scale."""
+def _order(node: fx.Node) -> tuple[Any, ...]:
+    """Of dimensions, as a call that permutes them is given it."""
+    given = node.args[1:]
+    return tuple(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+
+
+def _scaled(block: nn.Module, node: fx.Node, last: bool) -> fx.Node | None:
+    """What a node multiplies with a layer scale: of the `last` dimension, where it is to be, else of any."""
     if node.kwargs:
         return None
     if node.op == "call_module":
-        found = node.args[0] if len(node.args) == 1 and _is_scale(block.get_submodule(str(node.target))) else None
-        return found if isinstance(found, fx.Node) else None
+        layer = block.get_submodule(str(node.target))
+        fits = len(node.args) == 1 and _is_scale(layer) and not (last and type(layer).__name__ == "LayerScale2d")
+        return node.args[0] if fits and isinstance(node.args[0], fx.Node) else None
     product = node.target in (operator.mul, torch.mul) if node.op == "call_function" else node.target == "mul"
     if node.op not in ("call_function", "call_method") or not product or len(node.args) != 2:
         return None
     for x, gamma in (node.args, node.args[::-1]):
-        if isinstance(x, fx.Node) and isinstance(gamma, fx.Node) and _is_gamma(block, gamma):
+        if isinstance(x, fx.Node) and isinstance(gamma, fx.Node) and _is_gamma(block, gamma, last):
             return x
     return None
 
 
-def _is_gamma(block: nn.Module, node: fx.Node) -> bool:
-    """Whether a node is a parameter of numbers a channel, in any shape that has them."""
-    if (
-        node.op == "call_method"
-        and node.target in ("reshape", "view")
-        and all(type(one) is int for one in node.args[1:])
-    ):
+def _is_gamma(block: nn.Module, node: fx.Node, last: bool) -> bool:
+    """Whether a node is a parameter of numbers a channel: as it is, of one dimension, or in any shape that has them."""
+    if not last and node.op == "call_method" and node.target in ("reshape", "view"):
+        if not all(type(one) is int for one in node.args[1:]):
+            return False
         (node, *_) = node.args  # type: ignore[assignment]
     if not isinstance(node, fx.Node) or node.op != "get_attr" or "." in str(node.target):
         return False
     value = getattr(block, str(node.target), None)
-    return isinstance(value, nn.Parameter) and value.numel() == max(value.shape, default=0)
+    if not isinstance(value, nn.Parameter) or value.numel() != max(value.shape, default=0):
+        return False
+    return value.dim() == 1 or not last
 
 
 def _rewrite(block: nn.Module, graph: fx.Graph, found: _Sum) -> None:
     """One call in the place of product, drop and sum."""
-    total, drop, scale, x, residual = found
+    total, drop, scale, x, residual, moved = found
     with graph.inserting_before(scale):
         if scale.op == "call_module":
             gamma = graph.get_attr(f"{scale.target}.gamma")
@@ -350,7 +359,11 @@ def _rewrite(block: nn.Module, graph: fx.Graph, found: _Sum) -> None:
         with graph.inserting_before(drop):
             factors = graph.call_function(factors_of, (graph.get_attr(str(drop.target)), x, gamma))
     with graph.inserting_before(total):
-        call = graph.call_function(scaled_sum, (x, gamma, residual, factors))
+        images, numbers = x, gamma
+        if moved:
+            images = graph.call_method("permute", (x, 0, 3, 1, 2))
+            numbers = graph.call_method("view", (gamma, -1, 1, 1))
+        call = graph.call_function(scaled_sum, (images, numbers, residual, factors))
     total.replace_all_uses_with(call)
     node: Any = total
     while node is not x:  # with the identities between them

@@ -198,6 +198,17 @@ class ConvNeXt(nn.Module):
         return self.drop_path(x) + self.shortcut(shortcut)
 
 
+class Rows(ConvNeXt):
+    """The same as it was written first: channels lie last where they are multiplied."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x
+        x = self.conv(x).permute(0, 2, 3, 1)
+        x = self.gamma * self.down(self.act(self.up(self.norm(x))))
+        x = x.permute(0, 3, 1, 2)
+        return shortcut + self.drop_path(x)
+
+
 class Written(ConvNeXt):
     """The same as torchvision has it: the sum is written into the product."""
 
@@ -240,7 +251,7 @@ class Images(nn.Module):
         return x + self.drop_path(self.scale(self.conv(x)))
 
 
-BLOCKS = {ConvNeXt: (5, 8, 4, 6), Written: (5, 8, 4, 6), Scaled: (5, 7, 8), Images: (5, 8, 4, 6)}
+BLOCKS = {ConvNeXt: (5, 8, 4, 6), Rows: (5, 8, 4, 6), Written: (5, 8, 4, 6), Scaled: (5, 7, 8), Images: (5, 8, 4, 6)}
 
 
 def model(block: type[Any], drop: float) -> nn.Module:
@@ -276,7 +287,11 @@ def test_blocks_compute_what_they_did(block: type[Any], drop: float, monkeypatch
     assert all(value is named[name] for name, value in made.named_parameters())
     monkeypatch.setattr(torch_scales, "_by_torch", _noted(torch_scales._by_torch, calls))
     copies = [made, copy.deepcopy(made)]
-    if drop == 0.0 and block in (ConvNeXt, Written):  # the others have layers that are said to be of other modules
+    if drop == 0.0 and block in (
+        ConvNeXt,
+        Rows,
+        Written,
+    ):  # the others have layers that are said to be of other modules
         copies.append(pickle.loads(pickle.dumps(made)))
     for copied in copies:
         calls.clear()
@@ -303,7 +318,7 @@ def test_graphs_of_torch_compile_have_no_breaks(block: type[Any]) -> None:
     torch.testing.assert_close(compiled(x), before(x))
 
 
-@pytest.mark.parametrize("block", [ConvNeXt, Written])
+@pytest.mark.parametrize("block", [ConvNeXt, Rows, Written])
 def test_with_all_else(block: type[Any]) -> None:
     """In one call, twice, and fused for inference afterwards."""
     made, before = model(block, 0.3), model(block, 0.3)
@@ -345,11 +360,18 @@ def test_what_is_not_taken() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x + self.gamma * self.conv(x)
 
+    class Columns(ConvNeXt):
+        """Numbers of columns, which images had as channels."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.down(self.act(self.up(x.permute(0, 2, 3, 1))))
+            return x + (y * self.gamma.view(1, 1, -1, 1)).permute(0, 3, 1, 2)
+
     hooked = Images()
     hooked.drop_path.register_forward_hook(lambda *given: None)
     in_place = Images()
     in_place.scale.inplace = True
-    for block in (Twice(), Between(), Into(), Table(), hooked, in_place):
+    for block in (Twice(), Between(), Into(), Table(), Columns(), hooked, in_place):
         assert fuse_layer_scales(nn.Sequential(block)) == [], type(block)
 
 
