@@ -126,9 +126,10 @@ _plans: dict[tuple[Any, ...], _Plan | None] = {}
 def _plan(x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None = None) -> _Plan | None:
     """None for what is torch's."""
     dropped = None if factors is None else (factors.shape, factors.stride())
+    devices = (x.get_device(), gamma.get_device(), residual.get_device())
     key = (
-        x.shape, x.stride(), x.dtype, x.get_device(), gamma.shape, gamma.stride(), gamma.dtype, residual.shape,
-        residual.stride(), residual.dtype, dropped,
+        x.shape, x.stride(), x.dtype, gamma.shape, gamma.stride(), gamma.dtype, residual.shape, residual.stride(),
+        residual.dtype, dropped, devices,
     )  # fmt: skip
     if key not in _plans:
         if len(_plans) >= REMEMBERED:
