@@ -75,7 +75,8 @@ class Measurement:
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.whole = Contender(copy.deepcopy(model), sizes)
         everything = fuse_for_training(self.whole.model)
-        self.case["excitations"], self.case["biases"] = len(everything.excitations), len(everything.biases)
+        for what in ("excitations", "scales", "biases"):
+            self.case[what] = len(getattr(everything, what))
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
         self.halved: dict[str, Step] = {}
@@ -198,7 +199,7 @@ class Measurement:
         """cuDNN's, ours, ours with fused norms too, and everything: where there is any of what makes them differ."""
         steps = self._steps(Contender.training, made)
         more = {"norms": self.normed} if self.case["norms"] else {}
-        if self.case["excitations"] or self.case["biases"]:
+        if any(self.case[what] for what in ("excitations", "scales", "biases")):
             more["everything"] = self.whole
         for who, contender in more.items():
             step = contender.training()
