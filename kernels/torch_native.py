@@ -2,8 +2,8 @@
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
 (`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`,
-`torch_stem_calls`, `torch_channel_sums`), which prepares launches and tells the extension. Both give the same bits.
-`TAPESTRY_NATIVE=off` leaves it out.
+`torch_stem_calls`, `torch_channel_sums`, `torch_scales`), which prepares launches and tells the extension. Both give
+the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from .runtime.module import Prepared
 
 VARIABLE = "TAPESTRY_NATIVE"
-NormCall = Literal["norm", "norm_gradient", "layer_norm", "layer_norm_gradient"]
-Kind = Literal["convolutions", "norms", "layer_norms", "firsts", "sums", "images"]  # of calls that are known
+NormCall = Literal[
+    "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient"
+]  # fmt: skip
+Kind = Literal["convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales"]  # of calls that are known
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
 # convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
@@ -52,9 +54,11 @@ linked: Callable[[Tensor, Tensor, bool], Tensor | None] | None = None
 biased_linear: Callable[[Tensor, Tensor | None, Tensor | None], Tensor | None] | None = None
 # biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise.
 biased_convolution: Callable[..., Tensor | None] | None = None
+# scaled_sum(x, gamma, residual, factors): likewise, as `torch_scales` has it.
+scaled_sum: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None] | None = None
 CALLS = (
     "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
-    "biased_convolution",
+    "biased_convolution", "scaled_sum",
 )  # fmt: skip
 _extension: Any = None
 _lock = threading.Lock()
@@ -124,11 +128,12 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import lowered_norm, lowered_norm_gradients, norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
+    from .torch_scales import scaled_sum_backward_of
     from .torch_stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
     rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of, lowered_norm, lowered_norm_gradients)
-    extension.serve(device, functions, *convolutions, *norms, *rest)
+    extension.serve(device, functions, *convolutions, *norms, *rest, scaled_sum_backward_of)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
     globals().update({name: getattr(extension, name) for name in CALLS})
@@ -202,7 +207,7 @@ def name_setting(number: int, epsilon: float, activation: str) -> None:
 
 
 def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
-    """Tell of a call of a norm, by what it is known by and the f32 numbers that it works in."""
+    """Tell of a call of a norm, or of a layer scale, by what it is known by and the f32 numbers that it works in."""
     if isinstance(launches, moving.Moving):
         getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
 

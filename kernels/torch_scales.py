@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from . import torch_autograd
+from . import torch_autograd, torch_native
 from .normalization import scaled_sum as kernels
 from .normalization.scaled_sum import Operands, ScaleKind
 from .runtime import moving
@@ -51,6 +51,9 @@ def factors_of(drop: Any, x: Any, gamma: Any) -> Any:
 def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
     """x * gamma * factors + residual. gamma is [c], of the last dimension of x, or [..., c, 1, 1] of images."""
     if isinstance(x, Tensor) and not torch.compiler.is_compiling():
+        native = torch_native.scaled_sum
+        if native is not None and (known := native(x, gamma, residual, factors)) is not None:
+            return known
         given = (x, gamma, residual) if factors is None else (x, gamma, residual, factors)
         if torch_autograd.plain(*given) and (plan := _plan(*given)) is not None and not _odd(x, residual):
             if torch.is_grad_enabled():
@@ -73,15 +76,23 @@ def _odd(*tensors: Tensor) -> bool:
 class _Plan:
     """One kind of call: its kernels, its cut, and its launches, once they are prepared."""
 
-    def __init__(self, kind: ScaleKind, x: Tensor, result: torch.dtype, channels: int) -> None:
+    def __init__(self, kind: ScaleKind, x: Tensor, added: torch.dtype, result: torch.dtype, channels: int) -> None:
+        """`added` is the residual's type, `result` that of y."""
         from .runtime.device import properties
 
         self.device: int = x.get_device()
-        self.kind, self.result, rows = kind, result, x.numel() // channels
+        self.kind, self.added, self.result, rows = kind, added, result, x.numel() // channels
         self.pixels = rows // x.shape[0]
         self.cut = kind.cut(rows, channels, properties(self.device).sms)
         self.forward: moving.Launches | None = None
         self.gradient: moving.Launches | None = None
+        self._told: set[torch_native.NormCall] = set()
+
+    def _tell(self, what: torch_native.NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
+        """Have the extension make such calls from here on, if it is there."""
+        if torch_native.scaled_sum is not None and what not in self._told:
+            self._told.add(what)
+            torch_native.learn_norm(what, call, room, launches)
 
     def run_forward(self, x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None) -> Tensor:
         """y, which lies in memory as x does."""
@@ -94,6 +105,7 @@ class _Plan:
 
             self.forward = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.forward.run(at, torch_stream(self.device))
+        self._tell("scaled_sum", (x, gamma, residual, factors), 0, self.forward)
         return y
 
     def run_gradient(self, x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -108,6 +120,8 @@ class _Plan:
 
             self.gradient = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.gradient.run(at, torch_stream(self.device))
+        call = (x, gamma, x.new_empty(0, dtype=self.added), factors)
+        self._tell("scaled_sum_gradient", call, kernels.workspace(self.cut), self.gradient)
         return dx, to_gamma
 
 
@@ -132,8 +146,10 @@ def _plan(x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None = N
         residual.dtype, dropped, devices,
     )  # fmt: skip
     if key not in _plans:
+        torch_native.begin()
         if len(_plans) >= REMEMBERED:
             _plans.clear()
+            torch_native.forget("scales")
         _plans[key] = _made(x, gamma, residual, factors)
     return _plans[key]
 
@@ -158,7 +174,7 @@ def _made(x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None) ->
     types = [each for each in named if each is not None]
     if len(types) < len(named):
         return None
-    return _Plan(ScaleKind.of(channels, *types, factors=factors is not None), x, result, channels)
+    return _Plan(ScaleKind.of(channels, *types, factors=factors is not None), x, residual.dtype, result, channels)
 
 
 class _Recorded(torch.autograd.Function):
@@ -171,15 +187,29 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, gamma, factors = ctx.saved_tensors
-        passed = dy.to(ctx.added)
-        if torch.is_grad_enabled() or not torch_autograd.direct(dy):
-            return *_differentiable(x, dy, gamma, factors), passed, None, None
-        if dy.stride() != x.stride() or _odd(dy):
-            dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
-        return *ctx.plan.run_gradient(x, dy, gamma, factors), passed, None, None
+        return *_gradients(ctx.plan, x, dy, gamma, factors), dy.to(ctx.added), None, None
 
 
 _recorded = applied(_Recorded)
+
+
+def _gradients(plan: _Plan, x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Of x and gamma."""
+    if torch.is_grad_enabled() or not torch_autograd.direct(dy):
+        return _differentiable(x, dy, gamma, factors)
+    if dy.stride() != x.stride() or _odd(dy):
+        dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
+    return plan.run_gradient(x, dy, gamma, factors)
+
+
+def scaled_sum_backward_of(
+    x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same as the extension asks for it; `like` is of the residual's type."""
+    given = (x, gamma, torch.empty_like(x, dtype=like.dtype))
+    plan = _plan(*given) if factors is None else _plan(*given, factors)
+    assert plan is not None  # the forward pass had one
+    return _gradients(plan, x, dy, gamma, factors)
 
 
 def _differentiable(x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:

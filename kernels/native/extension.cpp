@@ -10,6 +10,7 @@
 #include "fused.h"
 #include "layer_norm.h"
 #include "norm.h"
+#include "scales.h"
 
 namespace tapestry {
 namespace {
@@ -27,7 +28,7 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
   for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
                               &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
                               &served.first_backward, &served.sums, &served.lowered_norm,
-                              &served.lowered_norm_gradients})
+                              &served.lowered_norm_gradients, &served.scaled_sum_backward})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -63,6 +64,7 @@ PyMethodDef fast[] = {
     with("linked", linked),
     with("biased_linear", biased_linear),
     with("biased_convolution", biased_convolution),
+    with("scaled_sum", scaled_sum),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -97,6 +99,12 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("forget_firsts", [] { tapestry::firsts.clear(); });
   module.def("add_sums", tapestry::add_sums);
   module.def("forget_sums", [] { tapestry::sums.clear(); });
+  module.def("add_scaled_sum", tapestry::add_scaled_sum);
+  module.def("add_scaled_sum_gradient", tapestry::add_scaled_sum_gradient);
+  module.def("forget_scales", [] {
+    tapestry::scaled_sums.clear();
+    tapestry::scaled_sum_gradients.clear();
+  });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {
