@@ -281,7 +281,7 @@ class Measurement:
         other.images = self.theirs.images.contiguous()
         others = {"cudnn_again": other, "ours": self.ours, "norms": self.normed, "everything": self.whole}
         first = self.theirs.losses()
-        with torch.backends.cudnn.flags(benchmark=torch.backends.cudnn.benchmark, allow_tf32=False):
+        with torch.backends.cudnn.flags(True, torch.backends.cudnn.benchmark, allow_tf32=False):
             exact = self.theirs.losses(lowered=False)
         loss = self.case["loss"] = {"first": first[0], "last": first[-1], "cudnn_exact": apart(exact, first)}
         for who, contender in others.items():

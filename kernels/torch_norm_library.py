@@ -90,7 +90,7 @@ def remember(running: Running, statistics: Tensor, count: int) -> None:
     share = running.batches.reciprocal() if running.momentum is None else running.momentum
     mean, variance = statistics
     for kept, now in ((running.mean, mean), (running.variance, variance * (count / (count - 1)))):
-        before = kept.to(now.dtype)  # halves are f32 in between
+        before = kept.to(torch.promote_types(kept.dtype, now.dtype))  # halves are f32 in between
         kept.copy_(before + share * (now - before))
 
 

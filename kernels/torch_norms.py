@@ -175,9 +175,10 @@ def kinds(model: nn.Module, dtype: torch.dtype) -> list[NormKind]:
     named, found = torch_norm_calls.DTYPES.get(dtype), []
     for part in model.modules():
         if named and isinstance(part, NormAct2d) and part.activation is not None:
-            own = torch_norm_calls.DTYPES.get(parameter_type(part.weight, part.bias, part.running_mean))
-            if own in ("f32", named):
-                found.append(NormKind.of(part.num_features, named, part.activation, part.summed, own))
+            learned, made = (part.weight, part.bias), (part.num_features, named, part.activation, part.summed)
+            for given in ((*learned, part.running_mean), learned):  # that of the gradient knows of no statistics
+                own = torch_norm_calls.DTYPES.get(parameter_type(*given))
+                found += [NormKind.of(*made, own)] if own in ("f32", named) else []
     return list(dict.fromkeys(found))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple
 
+from ..elementwise.types import ELEMENT_TYPES
 from ..runtime.compiler import Recipe
 from . import stretches
 from .stretches import FOLD_CHANNELS, FOLD_THREADS, THREADS, Cut, Launch
@@ -22,7 +23,6 @@ Kernel = Literal[
 ]  # fmt: skip
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 ACTIVATIONS = ("", "relu", "relu6", "silu", "gelu", "hardswish")
-F32 = 4  # bytes
 TOLD_BY_RESULT = ("relu", "relu6")  # whose derivative is known from what they made
 
 
@@ -115,7 +115,7 @@ def gradient(cut: Cut, given: Operands, made: Gradients, room: int) -> tuple[Lau
     """`given.residual` is the residual itself, or y where the activation is relu or relu6; `room` are
     `gradient_workspace(cut)` f32.
     """
-    grid, rest, sums = cut.grid, cut.argument, room + F32 * cut.workspace
+    grid, rest, sums = cut.grid, cut.argument, room + ELEMENT_TYPES["f32"].bytes * cut.workspace
     known = (given.statistics, given.weight, given.bias, given.epsilon)
     parts = (given.x, made.dy, given.residual, *known, made.residual, room, rest)
     fold = (room, given.statistics, given.epsilon, made.weight, made.bias, sums, rest)

@@ -138,6 +138,18 @@ def test_a_second_derivative(launched: list[str]) -> None:
     assert launched == ["layer_norm", "layer_norm_gradient", "layer_norm_fold"]  # of dy, which y is a part of
 
 
+def test_a_second_derivative_with_parameters_of_halves(launched: list[str]) -> None:
+    ours, x = FusedLayerNorm(norm()).bfloat16(), drawn((3, 24), torch.bfloat16).requires_grad_()
+    exact, wide = norm().bfloat16().double(), x.detach().double().requires_grad_()
+    found = []
+    for layer, given in ((ours, x), (exact, wide)):
+        (dx,) = torch.autograd.grad(layer(given).double().square().sum(), given, create_graph=True)
+        found.append(torch.autograd.grad(dx.double().square().sum(), [given, layer.weight]))
+    for one, other in zip(*found, strict=True):
+        assert one.dtype is torch.bfloat16
+        torch.testing.assert_close(one.double(), other, rtol=0.05, atol=0.05 * float(other.abs().max()))
+
+
 def test_what_is_torchs(launched: list[str]) -> None:
     x = drawn((3, 24))
     for layer, given in (
@@ -242,3 +254,7 @@ def test_kernels_that_a_model_needs_are_known_before_it_runs() -> None:
     pairs = {("bf16", "bf16"), ("bf16", "f32"), ("f32", "bf16"), ("f32", "f32")}
     assert {(kind.dtype, kind.result) for kind in found} == pairs
     assert row_kinds(model, torch.float64) == []
+    halved = row_kinds(model.bfloat16(), torch.bfloat16)
+    assert {(kind.dtype, kind.result, kind.parameters) for kind in halved} == {
+        ("bf16", "bf16", "bf16"), ("bf16", "f32", "bf16"),
+    }  # fmt: skip

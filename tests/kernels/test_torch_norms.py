@@ -24,7 +24,7 @@ from tapestry.kernels.runtime import device
 from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_models import convolutions
 from tapestry.kernels.torch_norm_library import FUNCTIONS, Running
-from tapestry.kernels.torch_norm_operators import operator
+from tapestry.kernels.torch_norm_operators import gradients, operator
 from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds, lowered
 
 from . import host_compiler
@@ -71,6 +71,18 @@ def test_the_operators_are_what_they_say(activation: str, residual: bool) -> Non
     found = torch.autograd.grad(y, wanted, dy)
     for one, other in zip(found, torch.autograd.grad(expected, wanted, dy), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("own", [torch.float32, torch.bfloat16], ids=str)
+def test_the_operators_of_halves(own: torch.dtype) -> None:
+    x, added = (images(torch.bfloat16, seed).requires_grad_() for seed in (1, 2))
+    given = (x, added, *affine(6, own), 1e-3, "relu")
+    torch.library.opcheck(operator.default, given)
+    y, statistics = operator(*given)
+    rest = (y.detach(), statistics, *(each.detach() for each in given[2:4]), 1e-3, "relu")
+    torch.library.opcheck(gradients, (x.detach(), images(torch.bfloat16, 3), *rest))
+    found = torch.autograd.grad(y, given[:4], images(torch.bfloat16, 3))
+    assert [each.dtype for each in found] == [torch.bfloat16, torch.bfloat16, own, own]
 
 
 def test_without_weight_and_bias() -> None:
@@ -376,3 +388,12 @@ def test_inference_is_fused_after_norms_were() -> None:
     fuse_norms(model)
     x = images(torch.float32)
     torch.testing.assert_close(fuse_for_inference(model, torch.float32)(x), before(x))
+
+
+def test_kernels_that_a_model_of_halves_needs() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(8), nn.SiLU(), nn.BatchNorm2d(8, affine=False)).bfloat16()
+    fuse_norms(model)
+    assert kinds(model, torch.bfloat16) == [
+        NormKind("bf16", 8, "silu", parameters="bf16"), NormKind("bf16", 8, parameters="bf16"), NormKind("bf16", 8),
+    ]  # fmt: skip
+    assert kinds(model, torch.float16) == [NormKind("f16", 8)]  # of gradients that have no parameters' type

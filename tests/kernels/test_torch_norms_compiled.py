@@ -73,6 +73,27 @@ def test_a_compiled_model_remembers_what_it_did(backend: str, momentum: float | 
     assert [code.count("= torch.ops.tapestry.batch_norm_act_remembered(") for code in graphs] == [3, 3]
 
 
+@pytest.mark.parametrize("settings", [{}, {"affine": False}, {"track_running_stats": False}], ids=str)
+@pytest.mark.usefixtures("by_operators")
+def test_a_compiled_model_of_halves(settings: dict[str, Any]) -> None:
+    """Parameters, buffers and gradients are bf16, and as near to f64 as bf16 is."""
+    model = nn.Sequential(nn.BatchNorm2d(6, **settings), nn.SiLU(), nn.BatchNorm2d(6, **settings)).bfloat16()
+    exact = copy.deepcopy(model).double()
+    fuse_norms(model)
+    x = images(torch.bfloat16).requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    found, expected = [], []
+    for called, of, given, made in (
+        (torch.compile(model, backend="aot_eager", fullgraph=True), model, x, found), (exact, exact, wide, expected),
+    ):  # fmt: skip
+        y = called(given)
+        made += [y, *torch.autograd.grad(y.double().sin().sum(), [given, *of.parameters()]), *of.buffers()]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype in (torch.bfloat16, torch.int64)
+        near = 0.03 * max(1.0, float(other.detach().double().abs().max()))
+        torch.testing.assert_close(one.double(), other.double(), rtol=0.03, atol=near)
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.usefixtures("by_operators")
 def test_compiled_blocks_that_are_computed_again(dynamic: bool | None) -> None:

@@ -38,6 +38,8 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("own", [False, True], ids=["parameters of f32", "of the type of rows"])
 def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, autocast: bool | None, own: bool) -> None:
+    if own and dtype is torch.float32:
+        pytest.skip("as parameters of f32")
     ours, x = layer(shape[-1], read_lowered=bool(autocast)), drawn(shape, dtype).requires_grad_()
     ours = ours.to(dtype if own else torch.float32)
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast is not None):

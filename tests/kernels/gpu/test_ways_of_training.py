@@ -218,7 +218,7 @@ def test_a_model_of_halves_altogether(dtype: torch.dtype) -> None:
 
 
 def test_a_model_of_halves_is_called_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After two steps all launches are the extension's."""
+    """After some steps convolutions, batch norms and sums of biases are launched by the extension."""
     if torch_native.wait() != "ready":
         pytest.skip(torch_native.state())
     model, asked = fused().to(torch.bfloat16), []

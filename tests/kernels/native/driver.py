@@ -25,6 +25,7 @@ from tapestry.kernels import (
     torch_stem_calls,
 )
 from tapestry.kernels.convolution.prepare import Steps
+from tapestry.kernels.normalization.batch_norm import gradient_workspace
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.module import Described
 from tapestry.kernels.torch_fused import in_steps
@@ -205,11 +206,12 @@ class Norms:
     """Stands in for the kernels of batch norms of images of one shape."""
 
     def __init__(self, driver: Driver, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        self.driver, self.shape, self.dtype = driver, shape, dtype
+        self.driver, self.shape, self.dtype, self.worked_in = driver, shape, dtype, 1
 
     def prepared(self, kind: Any, described: tuple[Any, ...], device: int) -> list[Launch]:
         plan, at, epsilon = described
         activation, there = plan.kind.activation, [address != 0 for address in at]
+        self.worked_in = gradient_workspace(plan.cut)  # all of which is written: no less may be given
         own = DTYPES[plan.kind.parameters]
         compute = self._gradient if plan.momentum is None else self._forward
 
@@ -240,7 +242,7 @@ class Norms:
         told = memory(statistics, (2, self.shape[1]))
         kept = self._image(other) if other else None
         made = torch_norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
-        memory(room, (1,)).fill_(torch.nan)
+        memory(room, (self.worked_in,)).fill_(torch.nan)
         for address, value in zip((to_weight, to_bias), made[1:3], strict=True):
             memory(address, (self.shape[1],), own).copy_(value)
         self._image(dx).copy_(made[0])

@@ -129,8 +129,9 @@ def _torchs(conv: nn.Conv2d) -> nn.Conv2d:
     return made
 
 
-def test_steps_in_halves_without_a_bias(first: Driver) -> None:
-    conv, x = layer(3, 2, 1, BF16, bias=False), drawn((2, 3, 12, 12), 1, BF16)
+@pytest.mark.parametrize("bias", [False, True])
+def test_steps_in_halves(first: Driver, bias: bool) -> None:
+    conv, x = layer(3, 2, 1, BF16, bias=bias), drawn((2, 3, 12, 12), 1, BF16)
     dy = drawn((2, 16, 6, 6), 2, BF16).contiguous(memory_format=torch.channels_last)
     with by_python():
         expected = step(conv, x, dy)
@@ -138,6 +139,10 @@ def test_steps_in_halves_without_a_bias(first: Driver) -> None:
         first.ran.clear()
         same(step(conv, x, dy), expected)
     assert first.ran == ["native"] * 5
+    added = None if conv.bias is None else conv.bias.float()
+    wide = nn.functional.conv2d(x.float(), conv.weight.float(), added, 2, 1)
+    assert expected[0] is not None
+    torch.testing.assert_close(expected[0].float(), wide, rtol=2.0**-7, atol=2.0**-7 * float(wide.detach().abs().max()))
 
 
 def test_what_is_not_computed_so(first: Driver) -> None:

@@ -102,7 +102,7 @@ def test_steps(
 ) -> None:
     """Without autocast (`lowered` is None) and with it, where the result is f32 or read lowered."""
     if own is BF16 and dtype is F32:
-        return  # torch's
+        pytest.skip("torch's, and refused")
     norm = layer(first, bool(lowered), **settings).to(own)
     shape = (2, CHANNELS, 3, 5) if first else (2, 3, CHANNELS)
     x = drawn(shape, dtype).requires_grad_()
@@ -122,6 +122,22 @@ def test_steps(
             rows.ran.clear()
             assert torch.equal(norm(x), found[0])
             assert rows.ran == ["native"]
+
+
+def test_norms_that_differ_in_the_type_of_their_parameters(rows: Driver) -> None:
+    """By turns: none is taken for the other."""
+    norms, x, dy = (
+        [layer(), layer().to(BF16)],
+        drawn((2, 3, CHANNELS), BF16).requires_grad_(),
+        drawn((2, 3, CHANNELS), BF16, 1),
+    )
+    with by_python():
+        expected = [step(norm, x, dy) for norm in norms]
+    for who in ("python", "native", "native"):
+        for norm, wanted in zip(norms, expected, strict=True):
+            rows.ran.clear()
+            same(step(norm, x, dy), wanted)
+            assert rows.ran == [who] * 2
 
 
 def test_the_definition(rows: Driver) -> None:
