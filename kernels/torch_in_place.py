@@ -183,6 +183,11 @@ def _says_so(layer: nn.Module) -> bool:
     return type(layer).__module__.startswith(_SAYING) or next(layer.children(), None) is not None
 
 
+def says_it_writes_nothing(layer: nn.Module) -> bool:
+    """Whether neither a layer nor a part of it writes in place, as far as they say."""
+    return all(_says_so(part) and not getattr(part, "inplace", False) for part in layer.modules())
+
+
 def _given(node: fx.Node, name: str) -> Any:
     """An operand of a function of Python's, by its name."""
     code = getattr(node.target, "__code__", None)

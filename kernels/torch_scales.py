@@ -25,7 +25,7 @@ from .runtime import moving
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_hooks import bare
-from .torch_in_place import ADDITIONS, undisturbed, writes
+from .torch_in_place import ADDITIONS, says_it_writes_nothing, undisturbed, writes
 from .torch_norm_calls import DTYPES, prepared
 from .torch_norm_sums import Graphs, Rewritten, called_in, rewrite
 from .torch_operands import ALIGNED
@@ -44,13 +44,13 @@ def factors_of(drop: Any, x: Any, gamma: Any) -> Any:
         return drop
     if not drop.training or not _rate(drop):
         return None
-    dtype = torch.promote_types(x.dtype, gamma.dtype)
-    return drop(torch.ones((x.shape[0],) + (1,) * (x.dim() - 1), dtype=dtype, device=x.device))
+    first, *rest = _torch.broadcast_shapes(x.shape, gamma.shape)
+    return drop(x.new_ones((first, *(1 for _ in rest)), dtype=torch.promote_types(x.dtype, gamma.dtype)))
 
 
 def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
     """x * gamma * factors + residual. gamma is [c], of the last dimension of x, or [..., c, 1, 1] of images."""
-    if isinstance(x, Tensor) and not torch.compiler.is_compiling():
+    if isinstance(x, Tensor) and not torch.compiler.is_compiling() and not _tracing() and _is_worth_it(gamma):
         native = torch_native.scaled_sum
         if native is not None and (known := native(x, gamma, residual, factors)) is not None:
             return known
@@ -62,11 +62,34 @@ def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
     return _by_torch(x, gamma, residual, factors)
 
 
+def scaled_sum_into(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
+    """The same, where the sum is written into the product, and keeps its type."""
+    if isinstance(x, Tensor):
+        product = torch.promote_types(x.dtype, gamma.dtype)
+        if torch.promote_types(product, residual.dtype) is product:
+            return scaled_sum(x, gamma, residual, factors)
+    y = _product(x, gamma, factors)
+    y += residual
+    return y
+
+
+def _is_worth_it(gamma: Tensor) -> bool:
+    """Whether the sum of its gradient is wanted: without it torch keeps no x."""
+    return gamma.requires_grad or not torch.is_grad_enabled()
+
+
+_tracing = _torch._C._is_tracing
+
+
 def _by_torch(x: Any, gamma: Any, residual: Any, factors: Any) -> Any:
+    return _product(x, gamma, factors) + residual
+
+
+def _product(x: Any, gamma: Any, factors: Any) -> Any:
     y = x * gamma
     if factors is not None:
         y = factors(y) if isinstance(factors, nn.Module) else y * factors
-    return y + residual
+    return y
 
 
 def _odd(*tensors: Tensor) -> bool:
@@ -155,7 +178,9 @@ def _plan(x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None = N
 
 
 def _made(x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None) -> _Plan | None:
-    images = gamma.dim() > 1
+    images = gamma.dim() in (3, 4)
+    if not images and gamma.dim() != 1:
+        return None
     memory = torch.channels_last if images else torch.contiguous_format
     if x.dim() != (4 if images else max(2, x.dim())) or not x.numel() or residual.shape != x.shape:
         return None
@@ -195,7 +220,7 @@ _recorded = applied(_Recorded)
 
 def _gradients(plan: _Plan, x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
     """Of x and gamma."""
-    if torch.is_grad_enabled() or not torch_autograd.direct(dy):
+    if torch.is_grad_enabled() or not torch_autograd.direct(dy) or torch_autograd._batched(dy):
         return _differentiable(x, dy, gamma, factors)
     if dy.stride() != x.stride() or _odd(dy):
         dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
@@ -227,7 +252,8 @@ def scale_kinds(model: nn.Module, dtype: torch.dtype) -> list[ScaleKind]:
     named, found = DTYPES.get(dtype), []
     for part in model.modules():
         made = vars(part).get("forward")
-        if not named or not isinstance(made, Rewritten) or scaled_sum not in made.known.values():
+        known = made.known.values() if isinstance(made, Rewritten) else ()
+        if not named or not any(one is scaled_sum or one is scaled_sum_into for one in known):
             continue
         dropping = any(_is_drop(child) and child.training and _rate(child) for child in part.children())
         for gamma in _gammas(part):
@@ -319,7 +345,7 @@ def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[_Sum]:
 
 
 def _found(block: nn.Module, total: fx.Node, summand: Any, residual: Any) -> _Sum | None:
-    if not isinstance(summand, fx.Node) or not isinstance(residual, fx.Node):
+    if not isinstance(summand, fx.Node) or not isinstance(residual, fx.Node) or summand is residual:
         return None
     drop, moved, scale = None, False, summand
     while len(scale.users) == 1 and scale.args and isinstance(scale.args[0], fx.Node):
@@ -333,9 +359,19 @@ def _found(block: nn.Module, total: fx.Node, summand: Any, residual: Any) -> _Su
         scale = scale.args[0]
     x = _scaled(block, scale, moved) if len(scale.users) == 1 else None
     own = [each for each in (total, drop, scale) if each is not None]
-    if x is None or not undisturbed(scale, total, own, block):
+    if x is None or not undisturbed(scale, total, own, block) or not _quiet(block, scale, total):
         return None
     return _Sum(total, drop, scale, x, residual, moved)
+
+
+def _quiet(block: nn.Module, start: fx.Node, end: fx.Node) -> bool:
+    """Whether no part of what is called between two nodes writes in place, whose graph is not seen here."""
+    node = start.next
+    while node is not end:
+        if node.op == "call_module" and not says_it_writes_nothing(block.get_submodule(str(node.target))):
+            return False
+        node = node.next
+    return True
 
 
 def _order(node: fx.Node) -> tuple[Any, ...]:
@@ -356,7 +392,7 @@ def _scaled(block: nn.Module, node: fx.Node, last: bool) -> fx.Node | None:
     if node.op not in ("call_function", "call_method") or not product or len(node.args) != 2:
         return None
     for x, gamma in (node.args, node.args[::-1]):
-        if isinstance(x, fx.Node) and isinstance(gamma, fx.Node) and _is_gamma(block, gamma, last):
+        if isinstance(x, fx.Node) and isinstance(gamma, fx.Node) and x is not gamma and _is_gamma(block, gamma, last):
             return x
     return None
 
@@ -394,7 +430,8 @@ def _rewrite(block: nn.Module, graph: fx.Graph, found: _Sum) -> None:
         if moved:
             images = graph.call_method("permute", (x, 0, 3, 1, 2))
             numbers = graph.call_method("view", (gamma, -1, 1, 1))
-        call = graph.call_function(scaled_sum, (images, numbers, residual, factors))
+        function = scaled_sum_into if writes(total, None) else scaled_sum
+        call = graph.call_function(function, (images, numbers, residual, factors))
     total.replace_all_uses_with(call)
     node: Any = total
     while node is not x:  # with the identities between them

@@ -28,8 +28,8 @@ struct Scaled {
   bool fits() const {
     if (!is_plain(gamma) || !gamma.dim() || !gamma.is_contiguous() || !is_dense(x) || !x.numel()) return false;
     if (gamma.device() != x.device()) return false;
+    if (images() && (gamma.dim() < 3 || gamma.dim() > 4 || gamma.size(-1) != 1 || gamma.size(-2) != 1)) return false;
     if (gamma.numel() != channels() || gamma.size(images() ? -3 : -1) != channels()) return false;
-    if (images() && (gamma.dim() > 4 || gamma.size(-1) != 1 || gamma.size(-2) != 1)) return false;
     return !factors.defined() || (is_plain(factors) && factors.device() == x.device() && factors.is_contiguous() &&
                                   factors.numel() == x.size(0));
   }
@@ -113,6 +113,7 @@ PyObject* scaled_sum(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return computed<4>(given, count, [](const auto& of) -> Tensor {
     const Tensor &x = of[0], &residual = of[2];
     const Scaled scaled{x, of[1], of[3]};
+    if (at::GradMode::is_enabled() && of[1].defined() && !of[1].requires_grad()) return {};  // torch keeps no x then
     if (!untraced() || !scaled.fits() || !is_plain(residual) || residual.device() != x.device() ||
         residual.sizes() != x.sizes() || residual.strides() != x.strides() || (address(residual) & kAligned))
       return {};

@@ -130,12 +130,18 @@ def test_derivatives_of_higher_order(launched: list[str]) -> None:
         (drawn(2, 3, 8, dtype=F64), drawn(8, dtype=F64), drawn(2, 3, 8, dtype=F64)),
         (drawn(2, 8, 3, 3), drawn(3), drawn(2, 8, 3, 3)),
         (drawn(0, 3, 8), drawn(8), drawn(0, 3, 8)),
+        (drawn(2, 8, 4, 8), drawn(1, 8), drawn(2, 8, 4, 8)),
+        (drawn(2, 8, 4, 5), drawn(1, 1, 8, 1, 1), drawn(2, 8, 4, 5)),
     ],
-    ids=["another order", "broadcast", "no number a channel", "one number", "f64", "columns", "nothing"],
+    ids=[
+        "another order", "broadcast", "no number a channel", "one number", "f64", "columns", "nothing", "two dimensions",
+        "five",
+    ],
 )  # fmt: skip
 def test_other_tensors_are_torchs(given: tuple[Tensor, ...], launched: list[str]) -> None:
     x, gamma, residual = given
-    assert torch.equal(scaled_sum(x, gamma, residual), x * gamma + residual)
+    with torch.no_grad():  # else it is one that does not learn
+        assert torch.equal(scaled_sum(x, gamma, residual), x * gamma + residual)
     assert launched == []
 
 
@@ -373,6 +379,70 @@ def test_what_is_not_taken() -> None:
     in_place.scale.inplace = True
     for block in (Twice(), Between(), Into(), Table(), Columns(), hooked, in_place):
         assert fuse_layer_scales(nn.Sequential(block)) == [], type(block)
+
+
+def test_a_summand_that_is_read_twice_is_left() -> None:
+    class Doubled(Images):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.scale(self.conv(x))
+            return y + y
+
+    class Squared(ConvNeXt):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.gamma * self.gamma
+
+    class Overwritten(Images):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rest = nn.Sequential(nn.ReLU(inplace=True))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.conv(x)
+            y = self.scale(h)
+            return self.rest(h) + y
+
+    for block in (Doubled(), Squared(), Overwritten()):
+        assert fuse_layer_scales(nn.Sequential(block)) == [], type(block)
+
+
+def test_a_sum_that_is_written_keeps_the_products_type() -> None:
+    made = Written().bfloat16()
+    before = copy.deepcopy(made)
+    model = nn.Sequential(made)
+    assert fuse_layer_scales(model) == ["0"]
+    x = drawn(*BLOCKS[Written])
+    with torch.autocast("cpu", BF16):
+        found, expected = model(x), before(x)
+    assert found.dtype is expected.dtype is BF16
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_scale_that_does_not_learn_keeps_no_more_than_torchs(launched: list[str]) -> None:
+    x, gamma, residual = (drawn(2, 3, 8, seed=seed) for seed in (1, 2, 3))
+    y = scaled_sum(x.requires_grad_(), gamma[0, 0], residual)
+    assert launched == []
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], gamma[0, 0].expand(2, 3, 8))
+
+
+def test_gradients_that_are_batched(launched: list[str]) -> None:
+    x, gamma, residual = drawn(2, 3, 8).requires_grad_(), drawn(8).requires_grad_(), drawn(2, 3, 8)
+    slopes = drawn(4, 2, 3, 8, seed=5).contiguous()
+    found = torch.autograd.grad(scaled_sum(x, gamma, residual), [x, gamma], slopes, is_grads_batched=True)
+    expected = torch.autograd.grad(x * gamma + residual, [x, gamma], slopes, is_grads_batched=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_images_without_a_batch_are_dropped_as_one() -> None:
+    made, before = model(Images, 0.5).train(), model(Images, 0.5).train()
+    fuse_layer_scales(made)
+    x = drawn(8, 4, 6).double()
+    for seed in range(6):
+        found = []
+        for called in (made, before):
+            torch.manual_seed(seed)
+            found.append(called(x))
+        torch.testing.assert_close(*found)
 
 
 def test_settings_that_are_changed_later_count() -> None:

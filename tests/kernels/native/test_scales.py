@@ -159,6 +159,7 @@ def test_other_calls_are_left_to_python(scales: Driver) -> None:
         (x, gamma.to("meta"), residual, None), (x, gamma.view(2, 12, 1, 1), residual, None),
         (x, gamma[:, :1], residual, None), (x, torch.ones(()), residual, None),
         (x, gamma, residual.bfloat16(), None), (x, gamma, residual.contiguous(), None), (x, gamma, residual[:1], None),
+        (x, gamma.view(1, CHANNELS), residual, None), (x, gamma.detach(), residual, None),
         (x, gamma, residual, ones), (x, gamma, residual, ones[:2]), (x[0], gamma, residual[0], None),
     ]  # fmt: skip
     for given in unfit:
