@@ -134,8 +134,8 @@ def test_derivatives_of_higher_order(launched: list[str]) -> None:
         (drawn(2, 8, 4, 5), drawn(1, 1, 8, 1, 1), drawn(2, 8, 4, 5)),
     ],
     ids=[
-        "another order", "broadcast", "no number a channel", "one number", "f64", "columns", "nothing", "two dimensions",
-        "five",
+        "another order", "broadcast", "no number a channel", "one number", "f64", "columns", "nothing",
+        "two dimensions", "five",
     ],
 )  # fmt: skip
 def test_other_tensors_are_torchs(given: tuple[Tensor, ...], launched: list[str]) -> None:
