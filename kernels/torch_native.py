@@ -2,8 +2,8 @@
 
 Until it is there, where it cannot be compiled, and for whatever it does not know, the path in Python is taken
 (`torch_autograd`, `torch_calls`, `torch_fused_calls`, `torch_norm_calls`, `torch_layer_norms`, `torch_image_calls`,
-`torch_stem_calls`, `torch_channel_sums`, `torch_scales`), which prepares launches and tells the extension. Both give
-the same bits. `TAPESTRY_NATIVE=off` leaves it out.
+`torch_stem_calls`, `torch_channel_sums`, `torch_scale_calls`), which prepares launches and tells the extension. Both
+give the same bits. `TAPESTRY_NATIVE=off` leaves it out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ linked: Callable[[Tensor, Tensor, bool], Tensor | None] | None = None
 biased_linear: Callable[[Tensor, Tensor | None, Tensor | None], Tensor | None] | None = None
 # biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise.
 biased_convolution: Callable[..., Tensor | None] | None = None
-# scaled_sum(x, gamma, residual, factors): likewise, as `torch_scales` has it.
+# scaled_sum(x, gamma, residual, factors): likewise, as `torch_scale_calls` has it.
 scaled_sum: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None] | None = None
 CALLS = (
     "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
@@ -128,7 +128,7 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import lowered_norm, lowered_norm_gradients, norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
-    from .torch_scales import scaled_sum_backward_of
+    from .torch_scale_calls import scaled_sum_backward_of
     from .torch_stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)

@@ -152,7 +152,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     ctx->saved_data["moved"] = moved;
     ctx->saved_data["groups"] = groups;
     if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
-    if (bias) ctx->saved_data["biased"] = static_cast<int64_t>(bias->scalar_type());
+    if (bias) ctx->saved_data["biased"] = true;
     TORCH_CHECK(made.defined(), "the driver refused a convolution");
     return made;
   }
@@ -162,7 +162,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
     const auto lowered = ctx->saved_data.find("taps");
-    const auto biased = ctx->saved_data.find("biased");
+    const bool biased = ctx->saved_data.count("biased") != 0;
     const int64_t moved = ctx->saved_data["moved"].toInt(), groups = ctx->saved_data["groups"].toInt();
     const bool to_x = ctx->needs_input_grad(0), to_w = ctx->needs_input_grad(1);
     const Tensor taps = lowered == ctx->saved_data.end() ? w : lowered->second.toTensor();
@@ -170,7 +170,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     if (to_x && to_w && !at::GradMode::is_enabled()) made = prepared(x, dy, taps, w.scalar_type(), moved, groups);
     if (!made.x.defined() && (to_x || to_w)) made = from_python(x, dy, w, taps, moved, groups, to_x, to_w);
     Tensor db;
-    if (biased != ctx->saved_data.end() && ctx->needs_input_grad(2)) db = bias_gradient(dy, type_of(biased->second));
+    if (biased && ctx->needs_input_grad(2)) db = bias_gradient(dy);
     return {made.x, made.w, db, Tensor(), Tensor(), Tensor()};
   }
 

@@ -54,7 +54,7 @@ class First : public torch::autograd::Function<First> {
     ctx->save_for_backward({made.images});
     ctx->saved_data["form"] = form;
     ctx->saved_data["wide"] = w.scalar_type() == at::kFloat;
-    if (bias) ctx->saved_data["biased"] = static_cast<int64_t>(bias->scalar_type());
+    if (bias) ctx->saved_data["biased"] = true;
     return made.out;
   }
 
@@ -72,8 +72,7 @@ class First : public torch::autograd::Function<First> {
                                                      PyBool_FromLong(wide)}).ptr());
       }
     }
-    const auto biased = ctx->saved_data.find("biased");
-    if (biased != ctx->saved_data.end() && ctx->needs_input_grad(2)) db = bias_gradient(dy, type_of(biased->second));
+    if (ctx->saved_data.count("biased") && ctx->needs_input_grad(2)) db = bias_gradient(dy);
     return {Tensor(), dw, db, Tensor(), Tensor(), Tensor()};
   }
 

@@ -1,4 +1,5 @@
-// Gradients of biases: sums by channel, f32, which are rounded where a bias is of halves. `linked` is what a layer calls that torch computes.
+// Gradients of biases: sums by channel, f32, which autograd casts where a bias is of halves. `linked` is what a layer
+// calls that torch computes.
 //
 // Launches take a tensor, its sums and, where there is one, what they work in.
 
@@ -27,7 +28,7 @@ Key sums_key(const Tensor& x, int64_t channels) {
 }
 
 // f32, of images, or of rows whose channels are the `last` dimension.
-Tensor sum_of(const Tensor& dy, bool last) {
+Tensor bias_gradient(const Tensor& dy, bool last = false) {
   const bool dense = last ? is_plain(dy) && dy.is_contiguous() && !(address(dy) & kAligned) : is_image(dy);
   if (at::GradMode::is_enabled() || !untraced() || !dense || !dy.numel() || dy.dim() < 2) {
     std::vector<int64_t> over;
@@ -46,29 +47,18 @@ Tensor sum_of(const Tensor& dy, bool last) {
   return unwrapped(asked(served.sums, {wrapped(dy), PyBool_FromLong(last)}).ptr());
 }
 
-// Of a bias of a type.
-Tensor bias_gradient(const Tensor& dy, at::ScalarType type, bool last = false) {
-  const Tensor made = sum_of(dy, last);
-  return made.scalar_type() == type ? made : made.to(type);
-}
-
-at::ScalarType type_of(const c10::IValue& kept) { return static_cast<at::ScalarType>(kept.toInt()); }
-
 // A layer's result as it is; of its gradient the sum is the bias's.
 class Linked : public torch::autograd::Function<Linked> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& y, const Tensor& bias, bool last) {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& y, const Tensor&, bool last) {
     const at::AutoDispatchBelowADInplaceOrView below;  // the same memory, and no view, which could not be written in place
-    ctx->saved_data["type"] = static_cast<int64_t>(bias.scalar_type());
     ctx->saved_data["last"] = last;
     return at::alias(y);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& given) {
-    Tensor db;
-    if (ctx->needs_input_grad(1))
-      db = bias_gradient(given[0], type_of(ctx->saved_data["type"]), ctx->saved_data["last"].toBool());
+    const Tensor db = ctx->needs_input_grad(1) ? bias_gradient(given[0], ctx->saved_data["last"].toBool()) : Tensor();
     return {given[0], db, Tensor()};
   }
 };
@@ -105,7 +95,6 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
     const Tensor taps = w.to(dtype);
     const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t());
     ctx->save_for_backward({x, w});
-    ctx->saved_data["type"] = static_cast<int64_t>(bias.scalar_type());
     if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
     // Which of torch's formats a result is in decides about that of those behind it.
     if (is_last(x) || is_last(w)) return made.view({x.size(0), 1, 1, w.size(0)}).permute({0, 3, 1, 2});
@@ -117,7 +106,7 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
     const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
-    const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy, type_of(ctx->saved_data["type"])) : Tensor();
+    const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy) : Tensor();
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
     if (!at::GradMode::is_enabled()) below.emplace();
     const Tensor slopes = rows(dy.to(x.scalar_type()));

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from tapestry.kernels import torch_calls, torch_channel_sums, torch_native, torch_norm_calls
 from tapestry.kernels.torch import fuse_for_training
 
+from .graphs import captured
+
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream"),
@@ -147,15 +149,7 @@ def test_a_step_that_is_captured_whole() -> None:
         update.step()
         return loss
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
+    graph, loss = captured(step)
     model.load_state_dict(saved)
     for state in update.state.values():
         state["momentum_buffer"].zero_()

@@ -21,7 +21,7 @@ from tapestry.kernels import (
     torch_norm_library,
     torch_norm_operators,
     torch_operators,
-    torch_scales,
+    torch_scale_calls,
     torch_stem_calls,
 )
 from tapestry.kernels.convolution.prepare import Steps
@@ -41,7 +41,7 @@ BY_TORCH = (
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
     torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
     torch_channel_sums.sums_of, torch_norm_operators._cpu_lowered, torch_norm_operators._cpu_gradient,
-    torch_scales.scaled_sum_backward_of,
+    torch_scale_calls.scaled_sum_backward_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

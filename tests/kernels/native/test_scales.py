@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tapestry.kernels import torch_native, torch_scales
-from tapestry.kernels.torch_scales import scaled_sum
+from tapestry.kernels import torch_native, torch_scale_calls
+from tapestry.kernels.torch_scale_calls import scaled_sum
 
 from .driver import DTYPES, STREAM, Driver, Launch, memory
 from .steps import BF16, F32, by_python, same
@@ -74,10 +74,10 @@ def scales(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> I
 
         return [Launch(driver, kernel, tuple(one for one in there if one))]
 
-    monkeypatch.setattr(torch_scales, "kernels", Kernels())
-    monkeypatch.setattr(torch_scales, "prepared", prepared)
-    monkeypatch.setattr(torch_scales, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_scales, "_plans", {})
+    monkeypatch.setattr(torch_scale_calls, "kernels", Kernels())
+    monkeypatch.setattr(torch_scale_calls, "prepared", prepared)
+    monkeypatch.setattr(torch_scale_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(torch_scale_calls, "_plans", {})
     yield driver
     extension.forget_scales()
 
