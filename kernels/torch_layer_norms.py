@@ -20,7 +20,7 @@ from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
 from .torch_norm_library import parameter_type
-from .torch_operands import ALIGNED
+from .torch_operands import ALIGNED, addresses_of
 from .torch_recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
@@ -84,19 +84,13 @@ class _Plan:
         self.cut = kind.cut(x.numel() // channels, channels, properties(self.device).sms)
         self.forward: moving.Launches | None = None
         self.gradient: moving.Launches | None = None
-        self._told: set[torch_native.NormCall] = set()
-
-    def tell(self, what: torch_native.NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
-        """Have the extension make such calls from here on, if it is there."""
-        if torch_native.layer_norm is not None and what not in self._told:
-            self._told.add(what)
-            torch_native.learn_norm(what, (*call, self.epsilon, self.first), room, launches)
+        self._teller = torch_native.Teller()
 
     def run_forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """y, and of each row mean and one over the deviation."""
         y = torch.empty_like(x, dtype=self.result)
         statistics = x.new_empty((self.cut.rows, 2), dtype=torch.float32)
-        at = _addresses(x, y, statistics, weight, bias)
+        at = addresses_of(x, y, statistics, weight, bias)
         if self.forward is None:
 
             def described(x: int, y: int, statistics: int, *rest: int) -> Sequence[Any]:
@@ -105,7 +99,7 @@ class _Plan:
 
             self.forward = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.forward.run(at, torch_stream(self.device))
-        self.tell("layer_norm", (x, y, weight, bias), 0, self.forward)
+        self._teller.tell("layer_norm", (x, y, weight, bias, self.epsilon, self.first), 0, self.forward)
         return y, statistics
 
     def run_gradient(self, x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
@@ -113,7 +107,7 @@ class _Plan:
         dx, room = torch.empty_like(x), statistics.new_empty(self.cut.workspace)
         own = parameter_type(weight)
         to_weight, to_bias = (statistics.new_empty(self.cut.channels, dtype=own) for _ in range(2))
-        at = _addresses(x, dy, statistics, dx, to_weight, to_bias, room, weight)
+        at = addresses_of(x, dy, statistics, dx, to_weight, to_bias, room, weight)
         if self.gradient is None:
 
             def described(x: int, dy: int, statistics: int, dx: int, *rest: int) -> Sequence[Any]:
@@ -124,13 +118,9 @@ class _Plan:
 
             self.gradient = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.gradient.run(at, torch_stream(self.device))
-        self.tell("layer_norm_gradient", (x, dy, weight), self.cut.workspace, self.gradient)
+        call = (x, dy, weight, self.epsilon, self.first)
+        self._teller.tell("layer_norm_gradient", call, self.cut.workspace, self.gradient)
         return dx, to_weight, to_bias
-
-
-def _addresses(*tensors: Tensor | None) -> tuple[int, ...]:
-    """Of those that are there."""
-    return tuple([tensor.data_ptr() for tensor in tensors if tensor is not None])
 
 
 def _parameters(weight: Tensor | None, bias: Tensor | None, addresses: Sequence[int]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .runtime.module import Prepared
 
 VARIABLE = "TAPESTRY_NATIVE"
-NormCall = Literal[
+Call = Literal[
     "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient"
 ]  # fmt: skip
 Kind = Literal["convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales"]  # of calls that are known
@@ -206,10 +206,23 @@ def name_setting(number: int, epsilon: float, activation: str) -> None:
     _extension.name_setting(number, epsilon, activation)
 
 
-def learn_norm(what: NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
-    """Tell of a call of a norm, or of a layer scale, by what it is known by and the f32 numbers that it works in."""
+def learn(what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
+    """Tell of a call of a norm or a layer scale: by what it is known, and the f32 numbers that it works in."""
     if isinstance(launches, moving.Moving):
         getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
+
+
+class Teller:
+    """What a plan has told the extension of: each kind of its calls once."""
+
+    def __init__(self) -> None:
+        self._told: set[Call] = set()
+
+    def tell(self, what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
+        """Have the extension make such calls from here on, if it is there."""
+        if convolve is not None and what not in self._told:
+            self._told.add(what)
+            learn(what, call, room, launches)
 
 
 def learn_images(what: int, x: Tensor, room: int, launches: moving.Launches) -> None:

@@ -23,7 +23,7 @@ from .runtime.compiler import Recipe
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_library import Norm, Running, parameter_type
-from .torch_operands import ALIGNED
+from .torch_operands import ALIGNED, addresses_of
 
 _torch: Any = torch  # what is not typed by torch
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
@@ -59,7 +59,7 @@ class _Plan:
 
     def run(self, given: Sequence[Tensor | None], norm: Norm, stream: int) -> None:
         """Launch with the tensors that are there."""
-        addresses = tuple([tensor.data_ptr() for tensor in given if tensor is not None])
+        addresses = addresses_of(*given)
         if self.launches is None:
             absent = [tensor is None for tensor in given]
             self.launches = moving.launches(
@@ -153,7 +153,7 @@ def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | N
         plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
     if plan.is_news(given, (x, residual)):
         call = (x, residual, norm.weight, norm.bias, mean, _named_setting(norm), plan.momentum)
-        torch_native.learn_norm("norm", call, plan.workspace, plan.launches)
+        torch_native.learn("norm", call, plan.workspace, plan.launches)
     return y, statistics, plan
 
 
@@ -175,7 +175,7 @@ def gradient(
         plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
     if plan.is_news(given, (x, dy, other)):
         call = (x, other, norm.weight, norm.bias, _named_setting(norm))
-        torch_native.learn_norm("norm_gradient", call, plan.workspace, plan.launches)
+        torch_native.learn("norm_gradient", call, plan.workspace, plan.launches)
     return dx, to_weight, to_bias, passed
 
 

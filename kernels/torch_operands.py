@@ -14,6 +14,11 @@ ADDED = (torch.float32, torch.float16, torch.bfloat16)  # types of a bias
 ALIGNED = 15  # the bits of addresses, and of strides in bytes, that have to be 0 for the copy engine
 
 
+def addresses_of(*tensors: Tensor | None) -> tuple[int, ...]:
+    """Of those that are there."""
+    return tuple([tensor.data_ptr() for tensor in tensors if tensor is not None])
+
+
 def rows(tensor: Tensor) -> Tensor:
     """[a, b, y, x] as [a, y, x, b]: the same memory."""
     return tensor.detach().permute(0, 2, 3, 1)

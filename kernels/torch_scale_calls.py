@@ -17,7 +17,7 @@ from .runtime import moving
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
-from .torch_operands import ALIGNED
+from .torch_operands import ALIGNED, addresses_of
 from .torch_recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
@@ -85,18 +85,12 @@ class _Plan:
         self.cut = kind.cut(rows, channels, properties(self.device).sms)
         self.forward: moving.Launches | None = None
         self.gradient: moving.Launches | None = None
-        self._told: set[torch_native.NormCall] = set()
-
-    def _tell(self, what: torch_native.NormCall, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
-        """Have the extension make such calls from here on, if it is there."""
-        if torch_native.scaled_sum is not None and what not in self._told:
-            self._told.add(what)
-            torch_native.learn_norm(what, call, room, launches)
+        self._teller = torch_native.Teller()
 
     def run_forward(self, x: Tensor, gamma: Tensor, residual: Tensor, factors: Tensor | None) -> Tensor:
         """y, which lies in memory as x does."""
         y, wide = torch.empty_like(x, dtype=self.result), _wide(factors)
-        at = _addresses(x, gamma, residual, y, *wide)
+        at = addresses_of(x, gamma, residual, y, *wide)
         if self.forward is None:
 
             def described(x: int, gamma: int, residual: int, y: int, factors: int = 0) -> Any:
@@ -104,14 +98,14 @@ class _Plan:
 
             self.forward = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.forward.run(at, torch_stream(self.device))
-        self._tell("scaled_sum", (x, gamma, residual, factors), 0, self.forward)
+        self._teller.tell("scaled_sum", (x, gamma, residual, factors), 0, self.forward)
         return y
 
     def run_gradient(self, x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of x and gamma."""
         dx, to_gamma = torch.empty_like(x), torch.empty_like(gamma, memory_format=torch.contiguous_format)
         room, wide = x.new_empty(kernels.workspace(self.cut), dtype=torch.float32), _wide(factors)
-        at = _addresses(x, dy, gamma, dx, to_gamma, room, *wide)
+        at = addresses_of(x, dy, gamma, dx, to_gamma, room, *wide)
         if self.gradient is None:
 
             def described(x: int, dy: int, gamma: int, dx: int, to_gamma: int, room: int, factors: int = 0) -> Any:
@@ -120,17 +114,13 @@ class _Plan:
             self.gradient = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
         self.gradient.run(at, torch_stream(self.device))
         call = (x, gamma, x.new_empty(0, dtype=self.added), factors)
-        self._tell("scaled_sum_gradient", call, kernels.workspace(self.cut), self.gradient)
+        self._teller.tell("scaled_sum_gradient", call, kernels.workspace(self.cut), self.gradient)
         return dx, to_gamma
 
 
 def _wide(factors: Tensor | None) -> tuple[Tensor, ...]:
     """As kernels take them: f32."""
     return () if factors is None else (factors.float(),)
-
-
-def _addresses(*tensors: Tensor) -> tuple[int, ...]:
-    return tuple([tensor.data_ptr() for tensor in tensors])
 
 
 _plans: dict[tuple[Any, ...], _Plan | None] = {}

@@ -6,24 +6,19 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_autograd, torch_layer_norms, torch_native
+from tapestry.kernels import torch_layer_norms
 from tapestry.kernels.normalization import layer_norm
-from tapestry.kernels.normalization.layer_norm import RowKind
-from tapestry.kernels.normalization.stretches import Launch
-from tapestry.kernels.runtime import device
 from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm, row_kinds
 
-from . import host_compiler
-from .normalization.launches import run as run_emulated
+from .emulated_calls import emulated
 
 UNITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
@@ -41,36 +36,10 @@ def norm(channels: int = 24, **settings: Any) -> nn.LayerNorm:
     return made
 
 
-class Emulated:
-    """Launches that run on the emulated machine."""
-
-    def __init__(self, make: Callable[[tuple[int, ...]], Any], launched: list[str]) -> None:
-        self.make, self.launched = make, launched
-
-    def run(self, addresses: tuple[int, ...], _: int) -> None:
-        kind, launches = self.make(addresses)
-        machine = host_compiler.emulated(kind.source(), *layer_norm.KERNELS)
-        for launch in launches:
-            run_emulated(machine, launch, 3)
-            self.launched.append(launch.kernel)
-
-
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """CPU tensors are direct, and launches run where there is no GPU; the kernels' names as they are launched."""
-
-    def prepared(kind: RowKind, launches: Sequence[Launch], _: int) -> tuple[RowKind, Sequence[Launch]]:
-        return kind, launches
-
-    host_compiler.compiler()
-    names: list[str] = []
-    monkeypatch.setattr(torch_layer_norms, "prepared", prepared)
-    monkeypatch.setattr(torch_layer_norms, "moving", SimpleNamespace(launches=lambda make, _: Emulated(make, names)))
-    monkeypatch.setattr(torch_layer_norms, "torch_stream", lambda number: 0)
-    monkeypatch.setattr(torch_layer_norms, "_plans", {})
-    monkeypatch.setattr(torch_native, "_begun", True)  # no extension is made for calls without a GPU
-    monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
-    monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
+    names = emulated(monkeypatch, torch_layer_norms, layer_norm.KERNELS)
     before, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     yield names
     torch.set_autocast_enabled("cuda", before)

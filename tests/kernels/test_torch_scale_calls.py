@@ -4,23 +4,18 @@ machine. In models: test_torch_scales.py; by the extension: native/test_scales.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tapestry.kernels import torch_autograd, torch_scale_calls
+from tapestry.kernels import torch_scale_calls
 from tapestry.kernels.normalization import scaled_sum as kernels
-from tapestry.kernels.normalization.scaled_sum import ScaleKind
-from tapestry.kernels.normalization.stretches import Launch
-from tapestry.kernels.runtime import device
 from tapestry.kernels.torch_scale_calls import scaled_sum
 
-from . import host_compiler
-from .normalization.launches import run as run_emulated
+from .emulated_calls import emulated
 
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 UNITS = {F32: 1e-5, BF16: 2.0**-7}
@@ -31,36 +26,10 @@ def drawn(*shape: int, dtype: torch.dtype = F32, seed: int = 1) -> Tensor:
     return made.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else made
 
 
-class Emulated:
-    """Launches that run on the emulated machine."""
-
-    def __init__(self, make: Callable[[tuple[int, ...]], Any], launched: list[str]) -> None:
-        self.make, self.launched = make, launched
-
-    def run(self, addresses: tuple[int, ...], _: int) -> None:
-        kind, launches = self.make(addresses)
-        machine = host_compiler.emulated(kind.source(), *kernels.KERNELS)
-        for launch in launches:
-            run_emulated(machine, launch, 3)
-            self.launched.append(launch.kernel)
-
-
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """CPU tensors are direct, and launches run where there is no GPU; the kernels' names as they are launched."""
-
-    def prepared(kind: ScaleKind, launches: Sequence[Launch], _: int) -> tuple[ScaleKind, Sequence[Launch]]:
-        return kind, launches
-
-    host_compiler.compiler()
-    names: list[str] = []
-    monkeypatch.setattr(torch_scale_calls, "prepared", prepared)
-    monkeypatch.setattr(torch_scale_calls, "moving", SimpleNamespace(launches=lambda make, _: Emulated(make, names)))
-    monkeypatch.setattr(torch_scale_calls, "torch_stream", lambda number: 0)
-    monkeypatch.setattr(torch_scale_calls, "_plans", {})
-    monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
-    monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
-    return names
+    return emulated(monkeypatch, torch_scale_calls, kernels.KERNELS)
 
 
 CASES = [  # x, gamma, residual; their types and whether images are dropped

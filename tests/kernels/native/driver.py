@@ -202,6 +202,23 @@ def memory(address: int, shape: tuple[int, ...], dtype: torch.dtype = torch.floa
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
 
 
+def prepared_by(driver: Driver) -> Callable[..., list[Launch]]:
+    """Stands in for preparing launches that are described as the addresses that are there or 0, and what is computed at
+    such, of a kind."""
+
+    def prepared(kind: Any, made: tuple[list[int], Callable[..., None]], device: int) -> list[Launch]:
+        there, compute = made
+
+        def kernel(*addresses: int) -> None:
+            given = iter(addresses)
+            with torch.no_grad():
+                compute(kind, *[next(given) if one else 0 for one in there])
+
+        return [Launch(driver, kernel, tuple(one for one in there if one))]
+
+    return prepared
+
+
 class Norms:
     """Stands in for the kernels of batch norms of images of one shape."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tapestry.kernels import torch_layer_norms, torch_native
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 
-from .driver import DTYPES, STREAM, Driver, Launch, memory
+from .driver import DTYPES, STREAM, Driver, memory, prepared_by
 from .steps import BF16, F32, autocast, by_python, same, step
 
 CHANNELS = 24
@@ -22,10 +22,10 @@ CHANNELS = 24
 class Rows:
     """Stands in for the kernels: what to launch is the addresses that are there, and what torch computes at such."""
 
-    def forward(self, kind: Any, cut: Any, given: Any, epsilon: float, y: int) -> tuple[Any, ...]:
+    def forward(self, _: Any, cut: Any, given: Any, epsilon: float, y: int) -> tuple[Any, ...]:
         there = [given.x, y, given.statistics, given.weight, given.bias]
 
-        def compute(x: int, y: int, statistics: int, weight: int, bias: int) -> None:
+        def compute(kind: Any, x: int, y: int, statistics: int, weight: int, bias: int) -> None:
             rows = memory(x, (cut.rows, cut.channels), DTYPES[kind.dtype]).float()
             own = DTYPES[kind.parameters]
             scale, shift = (memory(one, (cut.channels,), own).float() if one else None for one in (weight, bias))
@@ -36,11 +36,11 @@ class Rows:
 
         return there, compute
 
-    def gradient(self, kind: Any, cut: Any, given: Any, made: Any, room: int) -> tuple[Any, ...]:
+    def gradient(self, _: Any, cut: Any, given: Any, made: Any, room: int) -> tuple[Any, ...]:
         there = [given.x, made.dy, given.statistics, made.dx, made.weight, made.bias, room, given.weight]
 
         def compute(
-            x: int, dy: int, statistics: int, dx: int, to_weight: int, to_bias: int, room: int, weight: int
+            kind: Any, x: int, dy: int, statistics: int, dx: int, to_weight: int, to_bias: int, room: int, weight: int
         ) -> None:
             rows = memory(x, (cut.rows, cut.channels), DTYPES[kind.dtype])
             slopes = memory(dy, (cut.rows, cut.channels), DTYPES[kind.result]).float()
@@ -61,18 +61,8 @@ class Rows:
 
 @pytest.fixture
 def rows(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    def prepared(kind: Any, made: tuple[list[int], Callable[..., None]], device: int) -> list[Launch]:
-        there, compute = made
-
-        def kernel(*addresses: int) -> None:
-            given = iter(addresses)
-            with torch.no_grad():
-                compute(*[next(given) if one else 0 for one in there])
-
-        return [Launch(driver, kernel, tuple(one for one in there if one))]
-
     monkeypatch.setattr(torch_layer_norms, "layer_norm", Rows())
-    monkeypatch.setattr(torch_layer_norms, "prepared", prepared)
+    monkeypatch.setattr(torch_layer_norms, "prepared", prepared_by(driver))
     monkeypatch.setattr(torch_layer_norms, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(torch_layer_norms, "_plans", {})
     yield driver

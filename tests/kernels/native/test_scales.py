@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch import Tensor
 from tapestry.kernels import torch_native, torch_scale_calls
 from tapestry.kernels.torch_scale_calls import scaled_sum
 
-from .driver import DTYPES, STREAM, Driver, Launch, memory
+from .driver import DTYPES, STREAM, Driver, memory, prepared_by
 from .steps import BF16, F32, by_python, same
 
 CHANNELS = 24
@@ -20,9 +20,6 @@ CHANNELS = 24
 
 class Kernels:
     """Stands in for the kernels: what to launch is the addresses that are there, and what torch computes at such."""
-
-    def __init__(self) -> None:
-        self.kind: Any = None
 
     def forward(self, cut: Any, given: Any, residual: int, y: int) -> tuple[Any, ...]:
         there = [given.x, given.gamma, residual, y, given.factors]
@@ -64,18 +61,8 @@ class Kernels:
 
 @pytest.fixture
 def scales(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    def prepared(kind: Any, made: tuple[list[int], Callable[..., None]], device: int) -> list[Launch]:
-        there, compute = made
-
-        def kernel(*addresses: int) -> None:
-            given = iter(addresses)
-            with torch.no_grad():
-                compute(kind, *[next(given) if one else 0 for one in there])
-
-        return [Launch(driver, kernel, tuple(one for one in there if one))]
-
     monkeypatch.setattr(torch_scale_calls, "kernels", Kernels())
-    monkeypatch.setattr(torch_scale_calls, "prepared", prepared)
+    monkeypatch.setattr(torch_scale_calls, "prepared", prepared_by(driver))
     monkeypatch.setattr(torch_scale_calls, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(torch_scale_calls, "_plans", {})
     yield driver

@@ -1,0 +1,47 @@
+"""Calls of torch tensors whose kernels run on the emulated machine, where there is no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tapestry.kernels import torch_autograd, torch_native
+from tapestry.kernels.normalization.stretches import Launch
+from tapestry.kernels.runtime import device
+
+from . import host_compiler
+from .normalization.launches import run as run_emulated
+
+
+class Emulated:
+    """Launches of kernels of one source, each of which is noted by its name."""
+
+    def __init__(self, make: Callable[[tuple[int, ...]], Any], kernels: Sequence[str], launched: list[str]) -> None:
+        self.make, self.kernels, self.launched = make, kernels, launched
+
+    def run(self, addresses: tuple[int, ...], _: int) -> None:
+        kind, launches = self.make(addresses)
+        machine = host_compiler.emulated(kind.source(), *self.kernels)
+        for launch in launches:
+            run_emulated(machine, launch, 3)
+            self.launched.append(launch.kernel)
+
+
+def emulated(monkeypatch: pytest.MonkeyPatch, calls: ModuleType, kernels: Sequence[str]) -> list[str]:
+    """Have CPU tensors be direct, and the plans of a module of calls launch there; the names, as they are launched."""
+
+    def prepared(kind: Any, launches: Sequence[Launch], _: int) -> tuple[Any, Sequence[Launch]]:
+        return kind, launches
+
+    host_compiler.compiler()
+    names: list[str] = []
+    moving = SimpleNamespace(launches=lambda make, _: Emulated(make, kernels, names))
+    for name, stands_in in {"prepared": prepared, "moving": moving, "torch_stream": lambda _: 0, "_plans": {}}.items():
+        monkeypatch.setattr(calls, name, stands_in)
+    monkeypatch.setattr(torch_native, "_begun", True)  # no extension is made for calls without a GPU
+    monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
+    monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
+    return names
