@@ -19,7 +19,7 @@ from .runtime import moving
 from .runtime.stream import torch_stream
 from .torch_calls import REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
-from .torch_norm_library import parameter_type
+from .torch_norm_library import are_taken, parameter_type
 from .torch_operands import ALIGNED, addresses_of
 from .torch_recorded import applied
 
@@ -155,10 +155,10 @@ def _made(
     if x.dim() != (4 if first else max(2, x.dim())) or not x.is_contiguous(memory_format=memory) or not x.numel():
         return None
     channels, own = x.shape[1 if first else -1], parameter_type(parameters[0])
-    types, like = [DTYPES.get(of) for of in (x.dtype, result, own)], (own, (channels,), x.get_device())
-    if own not in (torch.float32, x.dtype) or not all(types):
+    types = [DTYPES.get(of) for of in (x.dtype, result, own)]
+    if not all(types) or not are_taken(parameters, own, x, channels):
         return None
-    if any(one is not None and (one.dtype, tuple(one.shape), one.get_device()) != like for one in parameters):
+    if any(one is not None and one.get_device() != x.get_device() for one in parameters):
         return None
     kind = RowKind.of(channels, *types)  # type: ignore[arg-type]
     return None if kind is None else _Plan(kind, x, result, first, epsilon)

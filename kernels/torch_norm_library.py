@@ -5,6 +5,7 @@ The same values as the kernels give, whatever the type: halves are f32 in betwee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -61,6 +62,14 @@ class Norm(NamedTuple):
 def parameter_type(*values: Tensor | None) -> torch.dtype:
     """The type of a layer's parameters, that of the first one that is there: f32 where none is."""
     return next((value.dtype for value in values if value is not None), torch.float32)
+
+
+def are_taken(parameters: Sequence[Tensor | None], own: torch.dtype, x: Tensor, channels: int) -> bool:
+    """Whether kernels of tensors like x take parameters: all of one type, f32 or that of x, a number a channel."""
+    like = (own, (channels,))
+    return own in (torch.float32, x.dtype) and all(
+        one is None or (one.dtype, tuple(one.shape)) == like for one in parameters
+    )
 
 
 def wide(x: Tensor) -> Tensor:

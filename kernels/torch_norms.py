@@ -14,7 +14,7 @@ from . import torch_autograd, torch_native, torch_norm_calls, torch_norm_operato
 from .normalization.batch_norm import NormKind
 from .torch_hooks import bare
 from .torch_in_place import DEVICES, Tracer
-from .torch_norm_library import Norm, Running, parameter_type
+from .torch_norm_library import Norm, Running, are_taken, parameter_type
 
 _torch: Any = torch  # what is not typed by torch
 ACTIVATIONS: dict[type, str] = {
@@ -156,10 +156,7 @@ def _fits(x: Tensor, residual: Tensor | None, *parameters: Tensor | None) -> boo
         return False
     if residual is not None and not torch_norm_calls.computed(residual):
         return False
-    own = parameter_type(*parameters)
-    if own not in (torch.float32, x.dtype):
-        return False
-    return all(one is None or (one.dtype is own and one.shape[0] == x.shape[1]) for one in parameters)
+    return are_taken(parameters, parameter_type(*parameters), x, x.shape[1])
 
 
 def lowered(example: Any) -> torch.dtype:

@@ -18,6 +18,7 @@ from . import torch_autograd
 from .normalization.images import ImageKind
 from .torch_image_calls import launched, worth_it
 from .torch_norm_calls import DTYPES, fetchable
+from .torch_norm_library import are_taken
 from .torch_operands import ALIGNED
 from .torch_recorded import applied, no_second_derivative
 
@@ -60,11 +61,10 @@ class FusedResponseNorm(nn.Module):
             self.read_lowered and x.dtype is torch.get_autocast_dtype("cuda")
         ):
             return False
-        own = self.weight.dtype
-        like = (own, (x.shape[1],), x.get_device())
-        return own in (torch.float32, x.dtype) and all(
-            (one.dtype, tuple(one.shape), one.get_device()) == like for one in (self.weight, self.bias)
-        )
+        parameters = (self.weight, self.bias)
+        if any(one.get_device() != x.get_device() for one in parameters):
+            return False
+        return are_taken(parameters, self.weight.dtype, x, x.shape[1])
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, first={self.first}, read_lowered={self.read_lowered}"
