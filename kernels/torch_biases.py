@@ -5,6 +5,9 @@
 
 The bias is added where torch adds it; `linked` gives y as it is, and its backward pass gives dy and the sum of it.
 Under autocast torch sums in the lower type and then casts; here sums stay f32.
+
+A convolution of one tap is a product of pixels and channels, which adds the bias itself: torch convolves without it, and
+adds it in a launch that takes two to four times what a copy of the result does (decision 87).
 """
 
 from __future__ import annotations
@@ -46,9 +49,9 @@ class _Linked(torch.autograd.Function):
         return dy if to_y else None, db, None
 
 
-class _OfPixels(torch.autograd.Function):
-    """A convolution of images of one pixel and its bias: products, as one node. The gradients are torch's functions,
-    which record themselves where a gradient of the gradient is asked for.
+class _Pointwise(torch.autograd.Function):
+    """A convolution of one tap and its bias: products, as one node, of which the first one adds the bias itself. The
+    gradients are torch's functions, which record themselves where a gradient of the gradient is asked for.
     """
 
     @staticmethod
@@ -57,9 +60,9 @@ class _OfPixels(torch.autograd.Function):
         ctx.save_for_backward(x, w)
         ctx.bias_dtype, ctx.taps = bias.dtype, None if taps is w else taps
         made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x), _rows(taps).t())
-        if _is_last(x) or _is_last(w):  # which of torch's formats a result is in decides about that of those behind it
-            return _own(made.view(len(x), 1, 1, len(w)).permute(0, 3, 1, 2))
-        return _own(made.view(len(x), len(w), 1, 1))
+        # Which of torch's formats a result is in decides about that of those behind it.
+        last = not _is_one_pixel(x) or _is_last(x) or _is_last(w)
+        return _own(_images(made, x) if last else made.view(len(x), len(w), 1, 1))
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -67,8 +70,12 @@ class _OfPixels(torch.autograd.Function):
         to_x, to_w, to_bias = ctx.needs_input_grad
         db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         slopes, again = _rows(dy.to(x.dtype)), torch.is_grad_enabled() or ctx.taps is None
-        dx = torch.mm(slopes, _rows(w.to(x.dtype) if again else ctx.taps)).view(x.shape) if to_x else None
-        dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype)) if to_w else None
+        dx = dw = None
+        if to_x:
+            dx = torch.mm(slopes, _rows(w.to(x.dtype) if again else ctx.taps))
+            dx = dx.view(x.shape) if _is_one_pixel(x) else _images(dx, x)
+        if to_w:
+            dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype))
         return dx, dw, db
 
 
@@ -89,8 +96,19 @@ def _is_last(images: Tensor) -> bool:
     return images.shape[1] > 1 and images.stride(3) == images.shape[1]
 
 
+def _is_one_pixel(images: Tensor) -> bool:
+    return tuple(images.shape[2:]) == (1, 1)
+
+
 def _rows(images: Tensor) -> Tensor:
-    return images.reshape(images.shape[:2])
+    """Pixels x channels: a view of channels-last images."""
+    return images.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def _images(rows: Tensor, like: Tensor) -> Tensor:
+    """Channels-last images of such rows, of the extents of others."""
+    n, _, h, w = like.shape
+    return rows.view(n, h, w, rows.shape[1]).permute(0, 3, 1, 2)
 
 
 def _type_of(x: Tensor, *parameters: Tensor) -> torch.dtype | None:
@@ -101,16 +119,22 @@ def _type_of(x: Tensor, *parameters: Tensor) -> torch.dtype | None:
     return x.dtype if len(types) == 1 else None
 
 
-_LOWERED = {torch.float16, torch.bfloat16, torch.float32}
+_HALVES = {torch.float16, torch.bfloat16}
+_LOWERED = {*_HALVES, torch.float32}
 
 
 def _linkable(x: Tensor, *parameters: Tensor | None) -> bool:
-    """Whether a layer learns its bias, the last of its parameters, here: all are plain tensors of the layer's own, and
-    nothing traces or transforms.
-    """
-    if not torch.is_grad_enabled() or _traced() or any(one is None for one in parameters):
+    """Whether a layer learns its bias, the last of its parameters, here."""
+    if not torch.is_grad_enabled() or not _plain(x, *parameters):
         return False
-    return parameters[-1].requires_grad and torch_autograd.plain(x, *parameters)  # type: ignore[union-attr, arg-type]
+    return parameters[-1].requires_grad  # type: ignore[union-attr]
+
+
+def _plain(x: Tensor, *parameters: Tensor | None) -> bool:
+    """Whether all are plain tensors of the layer's own, and nothing traces or transforms."""
+    if _traced() or any(one is None for one in parameters):
+        return False
+    return torch_autograd.plain(x, *parameters)  # type: ignore[arg-type]
 
 
 def _traced() -> bool:
@@ -152,14 +176,16 @@ class BiasedConv2d(nn.Conv2d):
             known = native(input, taps, bias, *moved)
             if known is not None:
                 return known
-        if not _linkable(input, weight, bias) or input.dim() != 4:
-            by_torch: Tensor = self._conv_forward(input, taps, self.bias)
-            return by_torch
-        assert bias is not None
-        if self._is_of_pixels(input, taps) and (dtype := _type_of(input, taps, bias)) is not None:
-            products: Tensor = _OfPixels.apply(input.to(dtype), taps, bias)  # type: ignore[no-untyped-call]
-            return products
-        return linked(self._conv_forward(input, taps, bias.detach()), bias, False)
+        if _plain(input, weight, bias) and input.dim() == 4:
+            assert bias is not None
+            dtype = _type_of(input, taps, bias)
+            if dtype is not None and self._is_pointwise(input, taps, bias) and self._is_taken_as_rows(input, dtype):
+                products: Tensor = _Pointwise.apply(input.to(dtype), taps, bias)  # type: ignore[no-untyped-call]
+                return products
+            if _linkable(input, weight, bias):
+                return linked(self._conv_forward(input, taps, bias.detach()), bias, False)
+        by_torch: Tensor = self._conv_forward(input, taps, self.bias)
+        return by_torch
 
     def _moved(self) -> tuple[int, ...] | None:
         """As the extension takes it; None where it is said in another way, by a word or by one number for both."""
@@ -170,11 +196,21 @@ class BiasedConv2d(nn.Conv2d):
             return None
         return *stride, *padding, *dilation, self.groups
 
-    def _is_of_pixels(self, x: Tensor, taps: Tensor) -> bool:
-        """Whether it is a linear layer of images of one pixel, as squeeze-and-excitations have: a product."""
-        if tuple(x.shape[2:]) != (1, 1) or tuple(taps.shape[2:]) != (1, 1) or x.shape[1] != taps.shape[1]:
+    def _is_pointwise(self, x: Tensor, taps: Tensor, bias: Tensor) -> bool:
+        """Whether it has one tap, which is a product over channels."""
+        if tuple(taps.shape[2:]) != (1, 1) or self.groups != 1 or (x.shape[1], len(bias)) != (taps.shape[1], len(taps)):
             return False
-        return self.groups == 1 and self.padding_mode == "zeros" and self.padding in ((0, 0), 0, (0,), "valid", "same")
+        return self.padding_mode == "zeros" and self.padding in ((0, 0), 0, (0,), "valid", "same")
+
+    def _is_taken_as_rows(self, x: Tensor, dtype: torch.dtype) -> bool:
+        """Whether images lie as a product takes them, of a type that torch multiplies no slower than it convolves: of
+        f32 its products are exact where its convolutions are TF32.
+        """
+        if _is_one_pixel(x):
+            return True
+        if dtype not in _HALVES or self.stride not in ((1, 1), 1, (1,)):
+            return False
+        return x.shape[1] > 1 and x.is_contiguous(memory_format=torch.channels_last)
 
     def taps(self) -> Tensor:
         """The filter [k, c / groups, r, s] that the layer multiplies with."""

@@ -52,8 +52,8 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
     bf16 that of dense convolutions of fewer than 128 channels too, of the first one, of fewer than 8, over blocks of
     pixels, and of 1 x 1 ones of up to 24 channels. Batch norms behind other convolutions are folded into their filters,
-    in f32; 1 x 1 ones become matrix products, with relu where that follows. The copy is in evaluation and has no
-    gradients; parameters are rounded to `dtype` last.
+    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. The copy is in
+    evaluation and has no gradients; parameters are rounded to `dtype` last.
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
@@ -204,6 +204,8 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
         made = _in_one_launch(layer, chain)
     elif chain.norm is not None and layer.padding_mode == "zeros":
         made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
+    elif dense and layer.bias is not None and _is_product(layer):
+        made, chain = _product(layer.weight, layer.bias, chain, Chain((start,)))
     else:
         return
     traced.add_submodule(name, made)
@@ -260,14 +262,19 @@ def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, 
     assert bias is not None
     weight = layer.weight.float() * scale[:, None, None, None]
     if _is_product(layer):
-        clamped = chain.activation == "relu" and chain.residual is None
-        followed = len(chain.nodes) > len(to_norm.nodes)
-        return Pointwise(weight, bias, clamped, followed), chain if clamped else to_norm
+        return _product(weight, bias, chain, to_norm)
     made = copy.copy(layer)
     made._parameters = {
         "weight": nn.Parameter(weight.contiguous(memory_format=torch.channels_last)), "bias": nn.Parameter(bias),
     }  # fmt: skip
     return made, to_norm
+
+
+def _product(weight: Tensor, bias: Tensor, chain: Chain, to_bias: Chain) -> tuple[nn.Module, Chain]:
+    """A product that adds a bias, and which of two chains it is: one that ends with relu, or the shorter one."""
+    clamped = chain.activation == "relu" and chain.residual is None
+    followed = len(chain.nodes) > len(to_bias.nodes)
+    return Pointwise(weight, bias, clamped, followed), chain if clamped else to_bias
 
 
 # -- compiled graphs ---------------------------------------------------------------------------------------------------

@@ -63,10 +63,15 @@ class Linked : public torch::autograd::Function<Linked> {
   }
 };
 
-// Whether a bias of rows or images like x is learned here.
+// Whether a bias is one of rows or images like x, and nothing traces or transforms.
+bool is_bias(const Tensor& bias, const Tensor& x) {
+  return untraced() && is_plain(x) && is_plain(bias) && bias.device() == x.device() && bias.dim() == 1 &&
+         is_added(bias.scalar_type());
+}
+
+// Whether it is learned here.
 bool is_learned(const Tensor& bias, const Tensor& x) {
-  return at::GradMode::is_enabled() && untraced() && is_plain(x) && is_plain(bias) && bias.device() == x.device() &&
-         bias.requires_grad() && bias.dim() == 1 && is_added(bias.scalar_type());
+  return at::GradMode::is_enabled() && is_bias(bias, x) && bias.requires_grad();
 }
 
 // linked(y, bias, last)
@@ -78,15 +83,17 @@ PyObject* linked(PyObject*, PyObject* const* given, Py_ssize_t count) {
   });
 }
 
-// Whether a convolution is a linear layer of images of one pixel.
-bool is_of_pixels(const Tensor& x, const Tensor& w, at::IntArrayRef padding, int64_t groups) {
-  if (x.size(2) != 1 || x.size(3) != 1 || w.size(2) != 1 || w.size(3) != 1) return false;
-  return groups == 1 && padding[0] == 0 && padding[1] == 0 && x.size(1) == w.size(1);
+// Whether a convolution has one tap, which is a product over channels.
+bool is_pointwise(const Tensor& x, const Tensor& w, const Tensor& bias, at::IntArrayRef padding, int64_t groups) {
+  return w.size(2) == 1 && w.size(3) == 1 && groups == 1 && padding[0] == 0 && padding[1] == 0 && x.size(1) == w.size(1) &&
+         bias.size(0) == w.size(0);
 }
 
-// A convolution of images of one pixel and its bias's sum: products, as one node. Each gradient's are torch's functions,
-// which record themselves where a gradient of the gradient is asked for.
-class OfPixels : public torch::autograd::Function<OfPixels> {
+bool is_one_pixel(const Tensor& images) { return images.size(2) == 1 && images.size(3) == 1; }
+
+// A pointwise convolution and its bias: products, as one node, of which the first one adds the bias itself. Each gradient's
+// are torch's functions, which record themselves where a gradient of the gradient is asked for.
+class Pointwise : public torch::autograd::Function<Pointwise> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& bias) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -97,8 +104,8 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
     ctx->save_for_backward({x, w});
     if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
     // Which of torch's formats a result is in decides about that of those behind it.
-    if (is_last(x) || is_last(w)) return made.view({x.size(0), 1, 1, w.size(0)}).permute({0, 3, 1, 2});
-    return made.view({x.size(0), w.size(0), 1, 1});
+    const bool last = !is_one_pixel(x) || is_last(x) || is_last(w);
+    return last ? images(made, x) : made.view({x.size(0), w.size(0), 1, 1});
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -114,7 +121,8 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
     if (ctx->needs_input_grad(0)) {
       const auto lowered = ctx->saved_data.find("taps");
       const bool kept = below && lowered != ctx->saved_data.end();
-      dx = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(x.scalar_type()))).view(x.sizes());
+      const Tensor made = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(x.scalar_type())));
+      dx = is_one_pixel(x) ? made.view(x.sizes()) : images(made, x);
     }
     if (ctx->needs_input_grad(1)) dw = laid_as(w, at::mm(slopes.t(), rows(x)).to(w.scalar_type()));
     return {dx, dw, db};
@@ -130,17 +138,30 @@ class OfPixels : public torch::autograd::Function<OfPixels> {
   // Whether images of one pixel are channels-last to torch, which goes by their strides.
   static bool is_last(const Tensor& of) { return of.size(1) > 1 && of.stride(3) == of.size(1); }
 
-  static Tensor rows(const Tensor& of) { return of.reshape({of.size(0), of.size(1)}); }
+  // Pixels x channels: a view of channels-last images.
+  static Tensor rows(const Tensor& of) { return of.permute({0, 2, 3, 1}).flatten(0, 2); }
+
+  // Channels-last images of such rows, of the extents of others.
+  static Tensor images(const Tensor& made, const Tensor& like) {
+    return made.view({like.size(0), like.size(2), like.size(3), made.size(1)}).permute({0, 3, 1, 2});
+  }
 };
 
-// Undefined where types are others than autocast brings together, or than are one without it.
-Tensor products_of(const Tensor& x, const Tensor& w, const Tensor& bias) {
+// The type that a product is of; none where types are others than autocast brings together, or than are one without it.
+std::optional<at::ScalarType> product_type(const Tensor& x, const Tensor& w, const Tensor& bias) {
   const auto type = x.scalar_type();
   const bool cast = at::autocast::is_autocast_enabled(served.device);
   for (const auto* tensor : {&x, &w, &bias})
-    if (cast ? !is_half(tensor->scalar_type()) && tensor->scalar_type() != at::kFloat : tensor->scalar_type() != type) return {};
-  const auto dtype = cast ? at::autocast::get_autocast_dtype(served.device) : type;
-  return OfPixels::apply(type == dtype ? x : x.to(dtype), w, bias);
+    if (cast ? !is_half(tensor->scalar_type()) && tensor->scalar_type() != at::kFloat : tensor->scalar_type() != type)
+      return std::nullopt;
+  return cast ? at::autocast::get_autocast_dtype(served.device) : type;
+}
+
+// Whether images lie as a product takes them, of a type that torch multiplies no slower than it convolves: of f32 its
+// products are exact where its convolutions are TF32.
+bool is_taken_as_rows(const Tensor& x, at::ScalarType dtype, at::IntArrayRef stride) {
+  if (is_one_pixel(x)) return true;
+  return is_half(dtype) && stride[0] == 1 && stride[1] == 1 && x.size(1) > 1 && x.is_contiguous(at::MemoryFormat::ChannelsLast);
 }
 
 // biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise
@@ -150,11 +171,13 @@ PyObject* biased_convolution(PyObject*, PyObject* const* given, Py_ssize_t count
       given, count, [](const auto& of, Number down, Number right, Number top, Number left, Number rows, Number columns,
                        Number groups) -> Tensor {
         const Tensor &x = of[0], &w = of[1], &bias = of[2];
-        if (!is_learned(bias, x) || !is_plain(w) || x.dim() != 4 || w.dim() != 4) return {};
+        if (!is_bias(bias, x) || !is_plain(w) || x.dim() != 4 || w.dim() != 4) return {};
         const std::array<int64_t, 2> stride{down, right}, padding{top, left}, dilation{rows, columns};
-        if (!is_of_pixels(x, w, padding, groups))
-          return Linked::apply(at::conv2d(x, w, bias.detach(), stride, padding, dilation, groups), bias, false);
-        return products_of(x, w, bias);
+        if (is_pointwise(x, w, bias, padding, groups))
+          if (const auto dtype = product_type(x, w, bias); dtype && is_taken_as_rows(x, *dtype, stride))
+            return Pointwise::apply(x.scalar_type() == *dtype ? x : x.to(*dtype), w, bias);
+        if (!is_learned(bias, x)) return {};
+        return Linked::apply(at::conv2d(x, w, bias.detach(), stride, padding, dilation, groups), bias, false);
       });
 }
 

@@ -116,6 +116,23 @@ def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: 
         torch.testing.assert_close(compiled(IMAGES), layers(IMAGES))
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, None])
+def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Module] | None) -> None:
+    """Of halves; f32's products would be exact where convolutions are TF32."""
+    then = [activation()] if activation else []
+    model = nn.Sequential(
+        nn.Conv2d(8, 40, 1), *then, nn.Conv2d(40, 16, 1, stride=2), nn.Conv2d(16, 48, 1, bias=False)
+    ).eval()
+    for dtype in (torch.bfloat16, torch.float32):
+        fused = fuse_for_inference(model, dtype)
+        products = [part for part in fused.modules() if isinstance(part, Pointwise)]
+        assert [part.clamped for part in products] == ([activation is nn.ReLU] if dtype is torch.bfloat16 else [])
+        found, expected = fused(IMAGES.to(dtype)), model(IMAGES)
+        assert found.dtype is dtype
+        near = {"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+        torch.testing.assert_close(found.float(), expected, **near)
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_few_channels_are_computed_over_blocks_of_pixels(data: st.DataObject) -> None:

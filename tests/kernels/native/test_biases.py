@@ -132,7 +132,81 @@ def test_images_of_one_pixel(sums: Driver, settings: dict[str, Any], lies: str, 
             assert dw.stride() == ours[0].weight.stride()  # torch's parallel modules warn of others
             product = settings in ({}, {"stride": 2}, {"padding": "same"})
             assert any("Convolution" in name for name in names) is not product
-            assert any(("OfPixels" if product else "Linked") in name for name in names)
+            assert any(("Pointwise" if product else "Linked") in name for name in names)
+
+
+@pytest.mark.parametrize("settings", [{}, {"stride": 2}, {"padding": "same"}, {"padding": 1}, {"groups": 2}])
+@pytest.mark.parametrize("lies", ["channels last", "channels first", "part"])
+@pytest.mark.parametrize("types", ["autocast", "halves", "f32"])
+def test_one_tap(sums: Driver, settings: dict[str, Any], lies: str, types: str) -> None:
+    """Of images that lie as rows, and halves, it is a product that adds the bias; others torch convolves."""
+    torch.manual_seed(4)
+    theirs = nn.Sequential(nn.Conv2d(16, 24, 1, **settings), nn.SiLU(inplace=True))
+    if lies != "channels first":
+        theirs = theirs.to(memory_format=torch.channels_last)
+    if types == "halves":
+        theirs = theirs.to(BF16)
+    ours = copy.deepcopy(theirs)
+    assert fuse_biases(ours) == ["0"]
+    dtype = BF16 if types == "halves" else F32
+    x = drawn(3, 48, 5, 4, dtype=dtype)[:, 7:39:2] if lies == "part" else drawn(3, 16, 5, 4, dtype=dtype)
+    x = (x.detach() if lies != "channels first" else x.detach().contiguous()).requires_grad_()
+    product = settings in ({}, {"padding": "same"}) and lies == "channels last" and types != "f32"
+    near = {"rtol": 1e-5, "atol": 1e-5} if types == "f32" else {"rtol": 2e-2, "atol": 4e-2}
+    with autocast() if types == "autocast" else torch.enable_grad():
+        y = theirs(x)
+        dy = torch.randn_like(y)
+        expected = step(theirs, x, dy)
+        for who in ("python", "native", "native"):
+            sums.ran.clear()
+            with by_python() if who == "python" else contextlib.nullcontext():
+                found, names = step(ours, x, dy), nodes_behind(ours(x))
+                with torch.no_grad():  # what autograd records nothing of is the same product
+                    assert torch.equal(ours(x), found[0])
+                    torch.testing.assert_close(ours(x.expand(3, -1, -1, -1)[:0]), y[:0])
+            assert any("Pointwise" in name for name in names) is product
+            assert any("Convolution" in name for name in names) is not product
+            for one, other in zip(found, expected, strict=True):
+                assert one is not None
+                assert other is not None
+                assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+                torch.testing.assert_close(one, other, **near)
+    by_word = product and "same" in settings.values()  # which the extension does not read
+    assert sums.ran == ["python" if by_word else "native"] or lies != "channels last"
+
+
+def test_one_tap_and_what_does_not_learn(sums: Driver) -> None:
+    """Is a product as well, of which nothing more is computed than asked for."""
+    theirs = nn.Conv2d(16, 24, 1).to(BF16, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    fuse_biases(ours)
+    x, dy = drawn(2, 16, 6, 4), drawn(2, 24, 6, 4, seed=1)
+    for learns in ([], ["weight"], ["bias"]):
+        for layer in (theirs, ours[0]):
+            for name, parameter in layer.named_parameters():
+                parameter.requires_grad_(name in learns)
+        for given in (x, x.detach().requires_grad_()):
+            if not learns and not given.requires_grad:
+                continue
+            expected = step(theirs, given, dy)
+            for way in (by_python, contextlib.nullcontext):
+                with way():
+                    assert "Pointwise" in ours(given).grad_fn.name()
+                    found = step(ours[0], given, dy)
+                assert [one is None for one in found] == [other is None for other in expected]
+                for one, other in zip(found, expected, strict=True):
+                    if one is not None:
+                        torch.testing.assert_close(one, other, rtol=2e-2, atol=4e-2)
+
+
+def test_a_bias_that_is_not_the_filters(sums: Driver) -> None:
+    """torch says so; a product would spread it."""
+    ours = nn.Sequential(nn.Conv2d(16, 24, 1).to(BF16, memory_format=torch.channels_last))  # type: ignore[call-overload]
+    fuse_biases(ours)
+    ours[0].bias = nn.Parameter(torch.zeros(1, dtype=BF16))
+    for way in (by_python, contextlib.nullcontext):
+        with way(), pytest.raises(RuntimeError, match="bias"):
+            ours(drawn(2, 16, 6, 4))
 
 
 @pytest.mark.parametrize(
