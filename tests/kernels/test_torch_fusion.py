@@ -120,9 +120,8 @@ def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: 
 def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Module] | None) -> None:
     """Of halves; f32's products would be exact where convolutions are TF32."""
     then = [activation()] if activation else []
-    model = nn.Sequential(
-        nn.Conv2d(8, 40, 1), *then, nn.Conv2d(40, 16, 1, stride=2), nn.Conv2d(16, 48, 1, bias=False)
-    ).eval()
+    few, strided, plain = nn.Conv2d(8, 40, 3), nn.Conv2d(48, 40, 1, stride=2), nn.Conv2d(40, 48, 1, bias=False)
+    model = nn.Sequential(few, nn.Conv2d(40, 48, 1), *then, strided, plain).eval()
     for dtype in (torch.bfloat16, torch.float32):
         fused = fuse_for_inference(model, dtype)
         products = [part for part in fused.modules() if isinstance(part, Pointwise)]

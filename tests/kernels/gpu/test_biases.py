@@ -91,8 +91,8 @@ def test_layers(layer: nn.Conv2d, dtype: torch.dtype, monkeypatch: pytest.Monkey
 def test_layers_that_torch_computes(
     layer: nn.Module, shape: tuple[int, ...], native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their own gradients have the bits that torch gives, but where a convolution has one tap, which is a product; those
-    of biases are sums in f32.
+    """Their own gradients have the bits that torch gives, but where a convolution has one tap, which is a product;
+    those of biases are sums in f32.
     """
     if native and torch_native.wait() != "ready":
         pytest.skip(torch_native.state())
