@@ -3,8 +3,8 @@
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
 torch's current stream; on CPUs torch's own convolution, any float. `fuse_for_training` has the kernels do all they can
-of a training step: it swaps convolutions, and calls `fuse_norms`, `fuse_excitations`, `fuse_layer_scales` and
-`fuse_biases`. `tune` times a model's convolutions where it runs, and keeps what was fastest.
+of a training step: it swaps convolutions, and calls `fuse_norms`, `fuse_excitations`, `fuse_layer_scales`,
+`fuse_biases` and `fuse_resampling`. `tune` times a model's convolutions where it runs, and keeps what was fastest.
 """
 
 from .torch_biases import fuse_biases
@@ -14,6 +14,7 @@ from .torch_fusion import fuse_compiled, fuse_for_inference
 from .torch_layers import GroupedConv2d, conv2d
 from .torch_norms import FusedNorms, NormAct2d, fuse_norms
 from .torch_replacement import Replaced, replace_convolutions
+from .torch_resampling import fuse_resampling
 from .torch_scales import fuse_layer_scales
 from .torch_training import FusedForTraining, fuse_for_training
 from .torch_tuning import Tuned, TunedPass, tune
@@ -35,6 +36,7 @@ __all__ = [
     "fuse_for_training",
     "fuse_layer_scales",
     "fuse_norms",
+    "fuse_resampling",
     "replace_convolutions",
     "tune",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from . import torch_calls, torch_channel_sums, torch_operators
 from .torch_calls import Plan
@@ -23,6 +24,7 @@ from .torch_recorded import applied
 _torch: Any = torch  # what is not typed by torch
 _PLAIN = (Tensor, torch.nn.Parameter)
 _modes = _torch._C._len_torch_dispatch_stack
+_tracing = _torch._C._is_tracing
 _transforms = _torch._C._functorch.peek_interpreter_stack
 _batched = _torch._C._functorch.is_legacy_batchedtensor
 
@@ -38,6 +40,11 @@ def plain(*tensors: Tensor) -> bool:
         if type(tensor) not in _PLAIN or not _on_gpu(tensor):
             return False
     return not _modes() and _transforms() is None
+
+
+def traced() -> bool:
+    """Whether torch compiles, traces or differentiates forward: then its own layers are asked."""
+    return torch.compiler.is_compiling() or _tracing() or forward_ad._current_level >= 0
 
 
 _on_gpu: Callable[[Tensor], bool] = attrgetter("is_cuda")  # no frame of Python's: it is asked for every operand

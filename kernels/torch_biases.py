@@ -6,7 +6,7 @@
 The bias is added where torch adds it; `linked` gives y as it is, and its backward pass gives dy and the sum of it.
 Under autocast torch sums in the lower type and then casts; here sums stay f32.
 
-A convolution of one tap is a product of pixels and channels, which adds the bias itself: torch convolves without it, and
+A convolution of one tap is a product of pixels and channels that adds the bias itself: torch convolves without it, and
 adds it in a launch that takes two to four times what a copy of the result does (decision 87).
 """
 
@@ -16,15 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from . import torch_autograd, torch_native
-from .torch_hooks import bare
+from .torch_hooks import bare, like
 from .torch_layers import GroupedConv2d
 from .torch_timm import KINDS, Standardized, StandardizedConv2d, kind_of
-
-_torch: Any = torch  # what is not typed by torch
 
 
 def linked(y: Tensor, bias: Tensor, last: bool) -> Tensor:
@@ -132,17 +129,9 @@ def _linkable(x: Tensor, *parameters: Tensor | None) -> bool:
 
 def _plain(x: Tensor, *parameters: Tensor | None) -> bool:
     """Whether all are plain tensors of the layer's own, and nothing traces or transforms."""
-    if _traced() or any(one is None for one in parameters):
+    if torch_autograd.traced() or any(one is None for one in parameters):
         return False
     return torch_autograd.plain(x, *parameters)  # type: ignore[arg-type]
-
-
-def _traced() -> bool:
-    """Whether torch compiles, traces or differentiates forward: then its own layers are asked."""
-    return torch.compiler.is_compiling() or _tracing() or forward_ad._current_level >= 0
-
-
-_tracing = _torch._C._is_tracing
 
 
 class BiasedLinear(nn.Linear):
@@ -152,7 +141,7 @@ class BiasedLinear(nn.Linear):
         """[..., c] to [..., k]."""
         weight, bias = self._parameters.get("weight"), self._parameters.get("bias")
         native = None if torch.compiler.is_compiling() else torch_native.biased_linear  # of which no graph may depend
-        if native is not None and not _traced():
+        if native is not None and not torch_autograd.traced():
             known = native(input, weight, bias)
             if known is not None:
                 return known
@@ -170,7 +159,7 @@ class BiasedConv2d(nn.Conv2d):
         """[n, c, h, w] or [c, h, w]."""
         weight, bias, taps = self._parameters.get("weight"), self._parameters.get("bias"), self.taps()
         native = None if torch.compiler.is_compiling() else torch_native.biased_convolution
-        moved = self._moved() if native is not None and weight is not None and not _traced() else None
+        moved = self._moved() if native is not None and weight is not None and not torch_autograd.traced() else None
         if moved is not None:
             assert native is not None
             known = native(input, taps, bias, *moved)
@@ -241,7 +230,7 @@ def fuse_biases(model: nn.Module) -> list[str]:
         if kind is None or layer is model or layer.bias is None or not bare(layer):
             continue
         if layer not in swapped:
-            swapped[layer] = _like(layer, kind)
+            swapped[layer] = like(layer, kind)
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, swapped[layer])
         taken.append(name)
@@ -255,10 +244,3 @@ def _kind(layer: nn.Module) -> type[nn.Module] | None:
         return None
     kind = kind_of(layer)
     return None if kind is None else _KINDS.get(kind)
-
-
-def _like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A layer of another class that has all that this one has."""
-    made = kind.__new__(kind)
-    made.__dict__.update(vars(layer))
-    return made

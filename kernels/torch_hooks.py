@@ -16,3 +16,10 @@ def bare(layer: nn.Module) -> bool:
     """Whether nothing hangs on a layer that its calls would set off, a forward of its own among that."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return not any(hooks) and not hasattr(layer, "parametrizations") and is_of_class(layer)
+
+
+def like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A layer of another class that has all that this one has."""
+    made = kind.__new__(kind)
+    made.__dict__.update(vars(layer))
+    return made

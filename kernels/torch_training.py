@@ -15,6 +15,7 @@ from .torch_biases import fuse_biases
 from .torch_excitation import fuse_excitations
 from .torch_norms import FusedNorms, fuse_norms
 from .torch_replacement import Replaced, replace_convolutions
+from .torch_resampling import fuse_resampling
 from .torch_scales import fuse_layer_scales
 
 
@@ -27,10 +28,14 @@ class FusedForTraining:
     excitations: tuple[str, ...]
     biases: tuple[str, ...]
     scales: tuple[str, ...] = ()
+    resampling: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [str(self.convolutions), str(self.norms)]
-        parts = {"squeeze-and-excitations": self.excitations, "layer scales": self.scales, "biases": self.biases}
+        parts = {
+            "squeeze-and-excitations": self.excitations, "layer scales": self.scales, "biases": self.biases,
+            "resampling layers": self.resampling,
+        }  # fmt: skip
         for what, names in parts.items():
             lines += [f"{len(names)} {what} taken", *(f"  {name}" for name in names)]
         return "\n".join(lines)
@@ -44,15 +49,16 @@ def fuse_for_training(
     excitations: bool = True,
     scales: bool = True,
     biases: bool = True,
+    resampling: bool = True,
     gpu: str = "H200",
 ) -> FusedForTraining:
     """Have our kernels compute whatever they can of a training step of `model`, in place.
 
-    Calls `replace_convolutions` with `example` and `gpu`, then `fuse_norms`, `fuse_excitations`, `fuse_layer_scales`
-    and `fuse_biases`, each unless it is switched off. Parameters and buffers stay the same objects under the same
-    names, so optimizers and state_dicts from before hold; a second call finds nothing to do. Call it before the model
-    is wrapped or compiled. Gains are largest where steps are captured in a CUDA graph; in eager ones, which are the
-    host's, `biases` gain little.
+    Calls `replace_convolutions` with `example` and `gpu`, then `fuse_norms`, `fuse_excitations`, `fuse_layer_scales`,
+    `fuse_biases` and `fuse_resampling`, each unless it is switched off. Parameters and buffers stay the same objects
+    under the same names, so optimizers and state_dicts from before hold; a second call finds nothing to do. Call it
+    before the model is wrapped or compiled. Gains are largest where steps are captured in a CUDA graph; in eager ones,
+    which are the host's, `biases` gain less.
 
     Raises `WrongValue` for a GPU that is not known, where there is an example.
     """
@@ -63,4 +69,5 @@ def fuse_for_training(
         tuple(fuse_excitations(model)) if excitations else (),
         scales=tuple(fuse_layer_scales(model)) if scales else (),
         biases=tuple(fuse_biases(model)) if biases else (),
+        resampling=tuple(fuse_resampling(model)) if resampling else (),
     )

@@ -136,11 +136,13 @@ def _layers(
     from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
     from .torch_norms import kinds, lowered
+    from .torch_pools import pool_kinds
     from .torch_response_norms import response_kinds
     from .torch_scales import scale_kinds
 
     # Nothing has to be chosen for these: they are compiled while the first of the others are chosen.
     yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)
+    yield from (kind.recipe("maximum") for kind in pool_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))

@@ -22,12 +22,15 @@ from tapestry.kernels.torch import (
     fuse_for_inference,
     fuse_for_training,
     fuse_norms,
+    fuse_resampling,
     replace_convolutions,
 )
 
 from .test_torch_excitation import Excite
 
-PARTS: tuple[Callable[[nn.Module], Any], ...] = (replace_convolutions, fuse_norms, fuse_excitations, fuse_biases)
+PARTS: tuple[Callable[[nn.Module], Any], ...] = (
+    replace_convolutions, fuse_norms, fuse_excitations, fuse_biases, fuse_resampling,
+)  # fmt: skip
 
 
 class Block(nn.Module):
@@ -51,11 +54,12 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.norm, self.act = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)
+        self.pool, self.mean = nn.MaxPool2d(3, 1, 1), nn.AvgPool2d(2, ceil_mode=True)
         self.blocks = nn.Sequential(Block(), Block())
         self.rows, self.head = nn.LayerNorm(8), nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.blocks(self.act(self.norm(self.stem(x))))
+        y = self.mean(self.blocks(self.pool(self.act(self.norm(self.stem(x))))))
         out: Tensor = self.head(self.rows(y.mean((2, 3))))
         return out
 
@@ -125,6 +129,7 @@ def test_a_model_computes_what_it_did() -> None:
         "rows": "",
     }  # fmt: skip
     assert made.excitations == ("blocks.0.excite", "blocks.1.excite")
+    assert made.resampling == ("pool", "mean")
     left = ("reduce", "expand")
     assert made.biases == (*(f"blocks.{block}.excite.{name}" for block in (0, 1) for name in left), "head")
     expected = steps(before)
@@ -166,10 +171,10 @@ def test_blocks_may_be_computed_again(reentrant: bool) -> None:
     fuse_for_training(model)
 
     def again(x: Tensor) -> Any:
-        y = model.act(model.norm(model.stem(x)))
+        y = model.pool(model.act(model.norm(model.stem(x))))
         for block in model.blocks:
             y = checkpoint(block, y, use_reentrant=reentrant)
-        return model.head(model.rows(y.mean((2, 3))))
+        return model.head(model.rows(model.mean(y).mean((2, 3))))
 
     for one, other in zip(gradients(again, model), gradients(before, before), strict=True):
         torch.testing.assert_close(one, other)
@@ -180,6 +185,7 @@ def test_a_second_call_finds_nothing() -> None:
     fuse_for_training(model)
     again = fuse_for_training(model)
     assert (again.convolutions.taken, again.norms.taken, again.excitations, again.biases) == ((), {}, (), ())
+    assert again.resampling == ()
     alike(steps(model), steps(net()))
 
 
@@ -205,13 +211,13 @@ def test_inference_after_training() -> None:
         torch.testing.assert_close(fuse_for_inference(model, torch.float64)(x), before(x), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("off", ["norms", "excitations", "biases"])
+@pytest.mark.parametrize("off", ["norms", "excitations", "biases", "resampling"])
 def test_parts_are_switched_off(off: str) -> None:
     model = net()
     switched: dict[str, Any] = {off: False}
     made = fuse_for_training(model, **switched)
     assert not (made.norms.taken if off == "norms" else getattr(made, off))
-    assert all(getattr(made, part) for part in {"excitations", "biases"} - {off})
+    assert all(getattr(made, part) for part in {"excitations", "biases", "resampling"} - {off})
     alike(steps(model), steps(net()))
 
 
@@ -220,7 +226,8 @@ def test_report() -> None:
     assert said[0] == "7 convolutions taken, 4 left"
     assert "8 norms taken, 0 left" in said
     excitations = ["2 squeeze-and-excitations taken", "  blocks.0.excite", "  blocks.1.excite"]
-    assert said[-5:] == [*excitations, "0 layer scales taken", "0 biases taken"]
+    resampling = ["2 resampling layers taken", "  pool", "  mean"]
+    assert said[-8:] == [*excitations, "0 layer scales taken", "0 biases taken", *resampling]
 
 
 def test_a_gpu_nobody_knows_changes_nothing() -> None:

@@ -1,0 +1,238 @@
+"""Pools of channels-last images by kernels: torch's averages take six times what a copy of the images takes, and their
+gradients eighteen, maxima four and nine.
+
+Where maxima came from is kept in a byte each, where torch keeps eight. What is no plain CUDA tensor, channels-last, is
+torch's, and so is all under torch.compile, which makes kernels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import torch_autograd
+from .normalization.stretches import Launch
+from .pooling import windows
+from .pooling.windows import Extents, PoolKind, Window
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import REMEMBERED
+from .torch_norm_calls import DTYPES, fetchable, prepared
+from .torch_operands import ALIGNED, Result, addresses_of
+from .torch_recorded import applied
+
+
+class ChannelsLastMaxPool2d(nn.MaxPool2d):
+    """nn.MaxPool2d, by kernels where they can."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]."""
+        plan = _plan(self, input, Maxima, 0, False)
+        largest: Tensor = super().forward(input) if plan is None else plan.call(input)
+        return largest
+
+
+class ChannelsLastAvgPool2d(nn.AvgPool2d):
+    """nn.AvgPool2d, by kernels where they can."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]."""
+        plan = _plan(self, input, Averages, self.divisor_override or 0, self.count_include_pad)
+        return super().forward(input) if plan is None else plan.call(input)
+
+
+POOLED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.MaxPool2d: ChannelsLastMaxPool2d, nn.AvgPool2d: ChannelsLastAvgPool2d,
+}  # fmt: skip
+
+
+def window_of(layer: Any) -> Window | None:
+    """That of a pool; None where the kernels do not take it."""
+    if getattr(layer, "return_indices", False) or pair(getattr(layer, "dilation", 1)) != (1, 1):
+        return None
+    made = Window(pair(layer.kernel_size), pair(layer.stride), pair(layer.padding))
+    return made if made.is_computed else None
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """(rows, columns) of one number for both or of two."""
+    rows, *columns = value if isinstance(value, (tuple, list)) else (value,)
+    return int(rows), int(columns[0] if columns else rows)
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """One kind of call, and its launches, once they are prepared."""
+
+    def __init__(self, kind: PoolKind, of: Extents, device: int) -> None:
+        self.kind, self.of, self.device = kind, of, device
+        self._launches: dict[Callable[..., Any], moving.Launches] = {}
+
+    def call(self, x: Tensor) -> Tensor:
+        """y, recorded where gradients are."""
+        raise NotImplementedError
+
+    def launch(self, made: Callable[..., tuple[Launch, ...]], *operands: Tensor) -> None:
+        """What one of the functions of `windows` describes; a kind of call gives it as many operands each time."""
+        at = addresses_of(*operands)
+        launches = self._launches.get(made)
+        if launches is None:
+            launches = self._launches[made] = moving.launches(
+                lambda at: prepared(self.kind, made(self.kind, self.of, *at), self.device), at
+            )
+        launches.run(at, torch_stream(self.device))
+
+    def of_windows(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Room for a value a window, of the type of x unless another is given."""
+        of = self.of
+        return Result.like(x, (of.images, of.channels, of.windows_down, of.windows_right), dtype).allocated(x)
+
+    def of_images(self, dy: Tensor) -> Tensor:
+        """Room for the gradient of x."""
+        return Result.like(dy, (self.of.images, self.of.channels, self.of.height, self.of.width)).allocated(dy)
+
+
+class Maxima(_Plan):
+    """Largest values."""
+
+    def call(self, x: Tensor) -> Tensor:
+        """y, and where gradients are recorded where it came from."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            made: Tensor = _maxima(x, self)
+            return made
+        y = self.of_windows(x)
+        self.launch(_maxima_alone, x, y)
+        return y
+
+    def put_back(self, dy: Tensor, taps: Tensor) -> Tensor:
+        """The gradient of x by torch's functions, whose own derivatives may be asked for."""
+        of, ((_, columns), (down, right), (above, before)) = self.of, self.kind.window
+        tap, count = taps.long(), torch.arange(max(of.windows_down, of.windows_right), device=dy.device)
+        rows = (count[: of.windows_down] * down - above)[:, None] + tap // columns
+        places = count[: of.windows_right] * right - before + tap % columns
+        made, flat = dy.new_zeros((of.images, of.channels, of.height * of.width)), (of.images, of.channels, -1)
+        made = made.scatter_add(2, (rows * of.width + places).reshape(flat), dy.reshape(flat))
+        return made.view(of.images, of.channels, of.height, of.width)
+
+
+def _maxima_alone(kind: PoolKind, of: Extents, x: int, y: int) -> tuple[Launch, ...]:
+    return windows.maxima(kind, of, x, y)
+
+
+class Averages(_Plan):
+    """Means."""
+
+    def call(self, x: Tensor) -> Tensor:
+        """y, of which nothing has to be kept."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            made: Tensor = _averages(x, self)
+            return made
+        y = self.of_windows(x)
+        self.launch(windows.averages, x, y)
+        return y
+
+    def spread(self, dy: Tensor) -> Tensor:
+        """The gradient of x by torch's functions, whose own derivatives may be asked for."""
+        of, (size, step, padding) = self.of, self.kind.window
+        shape = (of.images, of.channels, of.height, of.width)
+        like = torch.zeros(shape, dtype=dy.dtype, device=dy.device, requires_grad=True)
+        whole = (of.windows_down, of.windows_right) == self.kind.window.counts(of.height, of.width)
+        with torch.enable_grad():
+            y = functional.avg_pool2d(like, size, step, padding, not whole, of.padded, of.divisor or None)
+        return torch.autograd.grad(y, like, dy, create_graph=torch.is_grad_enabled())[0]
+
+
+_plans: dict[tuple[Any, ...], _Plan | None] = {}
+
+
+def _plan(layer: Any, x: Tensor, kind: type[_Plan], divisor: int, padded: bool) -> _Plan | None:
+    """What a pool of x is; None where it is torch's."""
+    if torch_autograd.traced() or not torch_autograd.plain(x) or not _is_image(x):
+        return None
+    window = window_of(layer)
+    if window is None:
+        return None
+    key = (kind, x.shape, x.dtype, x.get_device(), window, layer.ceil_mode, divisor, padded)
+    if key not in _plans:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        _plans[key] = _made(x, kind, window, not layer.ceil_mode, divisor, padded)
+    return _plans[key]
+
+
+def _is_image(x: Tensor) -> bool:
+    """Whether kernels take it as it lies."""
+    if x.dim() != 4 or x.dtype not in DTYPES or x.data_ptr() & ALIGNED:
+        return False
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _made(x: Tensor, kind: type[_Plan], window: Window, whole: bool, divisor: int, padded: bool) -> _Plan | None:
+    n, c, h, w = x.shape
+    if c < 2:  # of one channel torch knows no order of memory
+        return None
+    down, right = window.counts(h, w, whole)
+    of, compiled = Extents(n, h, w, down, right, c, divisor, padded), PoolKind.of(c, DTYPES[x.dtype], window)
+    if min(down, right) < 1 or not windows.finds_room(compiled, of):
+        return None
+    return kind(compiled, of, x.get_device())
+
+
+def _is_kernels(dy: Tensor) -> bool:
+    """Whether kernels take a gradient: none that is batched, or whose own is asked for."""
+    return not torch.is_grad_enabled() and torch_autograd.direct(dy) and not torch_autograd._batched(dy)
+
+
+class _Maxima(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, plan: Maxima) -> Tensor:
+        y, taps = plan.of_windows(x), plan.of_windows(x, torch.uint8)
+        plan.launch(windows.maxima, x, y, taps)
+        ctx.save_for_backward(taps)
+        ctx.plan = plan
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (taps,) = ctx.plan, ctx.saved_tensors
+        if not _is_kernels(dy):
+            return plan.put_back(dy, taps), None
+        dy = fetchable(dy)
+        dx = plan.of_images(dy)
+        plan.launch(windows.maxima_gradient, dy, taps, dx)
+        return dx, None
+
+
+class _Averages(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, plan: Averages) -> Tensor:
+        y = plan.of_windows(x)
+        plan.launch(windows.averages, x, y)
+        ctx.plan = plan
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        plan = ctx.plan
+        if not _is_kernels(dy):
+            return plan.spread(dy), None
+        dy = fetchable(dy)
+        dx = plan.of_images(dy)
+        plan.launch(windows.averages_gradient, dy, dx)
+        return dx, None
+
+
+_maxima, _averages = applied(_Maxima), applied(_Averages)
+
+
+def pool_kinds(model: nn.Module, dtype: torch.dtype) -> list[PoolKind]:
+    """The kernels that a model's pools ask for, of channels that one access divides."""
+    named = DTYPES.get(dtype)
+    found = [window_of(part) for part in model.modules() if type(part) in POOLED.values()]
+    return list(dict.fromkeys(PoolKind.of(64, named, window) for window in found if named and window))
