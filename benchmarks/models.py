@@ -55,6 +55,7 @@ MODES = {  # what is measured, and what of the results says that it was
     "loss": "loss", "memory": "memory_bytes", "halves": "halves_graph_ms", "callables": "callables_ms",
     "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
 }  # fmt: skip
+PARTS = ("excitations", "scales", "biases", "resampling")  # of `fuse_for_training`, beside convolutions and norms
 COMPILE = "compile"  # training of compiled models, each in processes of its own
 KEEPING = threading.Lock()  # models that are timed by turns note what they have side by side
 LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
@@ -75,7 +76,7 @@ class Measurement:
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.whole = Contender(copy.deepcopy(model), sizes)
         everything = fuse_for_training(self.whole.model)
-        for what in ("excitations", "scales", "biases"):
+        for what in PARTS:
             self.case[what] = len(getattr(everything, what))
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.inferring: dict[str, Step] = {}
@@ -199,7 +200,7 @@ class Measurement:
         """cuDNN's, ours, ours with fused norms too, and everything: where there is any of what makes them differ."""
         steps = self._steps(Contender.training, made)
         more = {"norms": self.normed} if self.case["norms"] else {}
-        if any(self.case[what] for what in ("excitations", "scales", "biases")):
+        if any(self.case[what] for what in PARTS):
             more["everything"] = self.whole
         for who, contender in more.items():
             step = contender.training()
