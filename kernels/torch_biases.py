@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from . import torch_autograd, torch_native
+from .torch_gelu import SummedGELU, summed
 from .torch_hooks import bare, like
 from .torch_layers import GroupedConv2d
 from .torch_timm import KINDS, Standardized, StandardizedConv2d, kind_of
@@ -99,7 +100,8 @@ def _is_one_pixel(images: Tensor) -> bool:
 
 def _rows(images: Tensor) -> Tensor:
     """Pixels x channels: a view of channels-last images."""
-    return images.permute(0, 2, 3, 1).flatten(0, 2)
+    n, c, h, w = images.shape
+    return images.permute(0, 2, 3, 1).reshape(n * h * w, c)
 
 
 def _images(rows: Tensor, like: Tensor) -> Tensor:
@@ -220,21 +222,30 @@ def fuse_biases(model: nn.Module) -> list[str]:
     """Have kernels sum the gradients of biases in `model`, in place: the names of the layers whose biases those are.
 
     Taken are nn.Linear, nn.Conv2d and timm's ScaledStdConv2d, not what else is derived from them, that have a bias and
-    nothing that hangs on them. Parameters are shared with the old layers and keep their names. What is no plain CUDA
-    tensor torch sums, and so it does under torch.compile.
+    nothing that hangs on them; and exact gelus, which may stand behind them (`torch_gelu`) and are not named.
+    Parameters are shared with the old layers and keep their names. What is no plain CUDA tensor torch sums, and so it
+    does under torch.compile.
     """
     taken = []
     swapped: dict[nn.Module, nn.Module] = {}
     for name, layer in list(model.named_modules(remove_duplicate=False)):
-        kind = _kind(layer)
-        if kind is None or layer is model or layer.bias is None or not bare(layer):
+        made = swapped.get(layer) if layer in swapped or layer is model or not bare(layer) else _swap(layer)
+        if made is None:
             continue
-        if layer not in swapped:
-            swapped[layer] = like(layer, kind)
+        swapped[layer] = made
         parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, swapped[layer])
-        taken.append(name)
+        setattr(model.get_submodule(parent), attribute, made)
+        if not isinstance(made, SummedGELU):
+            taken.append(name)
     return taken
+
+
+def _swap(layer: nn.Module) -> nn.Module | None:
+    """What takes its place; None where it stays."""
+    kind = _kind(layer)
+    if kind is None:
+        return summed(layer)
+    return None if layer.bias is None else like(layer, kind)
 
 
 def _kind(layer: nn.Module) -> type[nn.Module] | None:

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 VARIABLE = "TAPESTRY_NATIVE"
 Call = Literal[
-    "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient"
+    "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient", "gelu",
+    "gelu_gradient",
 ]  # fmt: skip
-Kind = Literal["convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales"]  # of calls that are known
+Kind = Literal[
+    "convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales", "gelus"
+]  # of calls that are known
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
 # convolve(x, w, bias, moved, groups): the result, or None where Python is to compute it. None until it is there.
@@ -56,9 +59,11 @@ biased_linear: Callable[[Tensor, Tensor | None, Tensor | None], Tensor | None] |
 biased_convolution: Callable[..., Tensor | None] | None = None
 # scaled_sum(x, gamma, residual, factors): likewise, as `torch_scale_calls` has it.
 scaled_sum: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None] | None = None
+# gelu(x): likewise, behind layers whose biases learn.
+gelu: Callable[[Tensor], Tensor | None] | None = None
 CALLS = (
     "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
-    "biased_convolution", "scaled_sum",
+    "biased_convolution", "scaled_sum", "gelu",
 )  # fmt: skip
 _extension: Any = None
 _lock = threading.Lock()
@@ -125,6 +130,7 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .torch_autograd import backward_of
     from .torch_channel_sums import sums_of
     from .torch_excitation import excite_backward_of, squeeze_backward_of
+    from .torch_gelu import gelu_gradient_of, gelu_of
     from .torch_layer_norms import layer_norm_backward_of
     from .torch_norm_operators import lowered_norm, lowered_norm_gradients, norm_backward_of
     from .torch_operators import lowered_forward, lowered_gradients
@@ -133,7 +139,8 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
     rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of, lowered_norm, lowered_norm_gradients)
-    extension.serve(device, functions, *convolutions, *norms, *rest, scaled_sum_backward_of)
+    last = (scaled_sum_backward_of, gelu_of, gelu_gradient_of)
+    extension.serve(device, functions, *convolutions, *norms, *rest, *last)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
     globals().update({name: getattr(extension, name) for name in CALLS})

@@ -133,6 +133,7 @@ def _layers(
     from .torch_calls import left_on
     from .torch_channel_sums import sum_kinds
     from .torch_excitation import excitation_kinds
+    from .torch_gelu import gelu_kinds
     from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
     from .torch_norms import kinds, lowered
@@ -147,6 +148,7 @@ def _layers(
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
+        yield from (kind.recipe("gelu") for kind in gelu_kinds(model, lowered(example)))
         yield from (kind.recipe("scaled_sum") for kind in scale_kinds(model, lowered(example)))
     if "weight_gradient" in passes:
         layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]

@@ -8,6 +8,7 @@
 #include "excitation.h"
 #include "first.h"
 #include "fused.h"
+#include "gelu.h"
 #include "layer_norm.h"
 #include "norm.h"
 #include "scales.h"
@@ -28,7 +29,8 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
   for (PyObject** function : {&served.forward, &served.backward, &served.gradients, &served.norm_backward,
                               &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
                               &served.first_backward, &served.sums, &served.lowered_norm,
-                              &served.lowered_norm_gradients, &served.scaled_sum_backward})
+                              &served.lowered_norm_gradients, &served.scaled_sum_backward, &served.gelu,
+                              &served.gelu_gradient})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -65,6 +67,7 @@ PyMethodDef fast[] = {
     with("biased_linear", biased_linear),
     with("biased_convolution", biased_convolution),
     with("scaled_sum", scaled_sum),
+    with("gelu", gelu),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -104,6 +107,12 @@ PYBIND11_MODULE(tapestry_native, module) {
   module.def("forget_scales", [] {
     tapestry::scaled_sums.clear();
     tapestry::scaled_sum_gradients.clear();
+  });
+  module.def("add_gelu", tapestry::add_gelu);
+  module.def("add_gelu_gradient", tapestry::add_gelu_gradient);
+  module.def("forget_gelus", [] {
+    tapestry::gelus.clear();
+    tapestry::gelu_gradients.clear();
   });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });

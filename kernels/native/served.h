@@ -33,7 +33,8 @@ struct Served {
   int (*stream)(int32_t, void**) = nullptr;
   PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
            *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr,
-           *sums = nullptr, *lowered_norm = nullptr, *lowered_norm_gradients = nullptr, *scaled_sum_backward = nullptr;
+           *sums = nullptr, *lowered_norm = nullptr, *lowered_norm_gradients = nullptr, *scaled_sum_backward = nullptr,
+           *gelu = nullptr, *gelu_gradient = nullptr;
 };
 
 Served served;

@@ -16,6 +16,7 @@ from tapestry.kernels import (
     torch_autograd,
     torch_channel_sums,
     torch_excitation,
+    torch_gelu,
     torch_layer_norms,
     torch_library,
     torch_norm_library,
@@ -41,7 +42,7 @@ BY_TORCH = (
     torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
     torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
     torch_channel_sums.sums_of, torch_norm_operators._cpu_lowered, torch_norm_operators._cpu_gradient,
-    torch_scale_calls.scaled_sum_backward_of,
+    torch_scale_calls.scaled_sum_backward_of, torch_gelu.gelu_of, torch_gelu.gelu_gradient_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

@@ -1,0 +1,127 @@
+"""Gelu behind layers whose biases learn: the kernel of its gradient sums that for the bias, too.
+
+    before:  dx = dy * slope(x); bias gradient = sum of dx, which is read again
+    after:   both in one pass
+
+The extension alone does it: its node of autograd hands the sum to that of the layer in front (`torch_biases`), which
+takes it where its gradient is that very tensor. Of halves that are dense; all else is torch's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import torch_autograd, torch_calls, torch_native
+from .normalization import gelu as kernels
+from .normalization.gelu import GeluKind
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import DTYPES, REMEMBERED
+from .torch_chains import ACTIVATION_LAYERS
+from .torch_norm_calls import prepared
+from .torch_norms import ACTIVATIONS, activation_name
+from .torch_operands import addresses_of
+
+
+class SummedGELU(nn.GELU):
+    """nn.GELU, the exact one, whose gradient comes with its sum where that is a bias's."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Of any shape."""
+        native = None if torch.compiler.is_compiling() else torch_native.gelu
+        if native is not None and self.approximate == "none" and not torch_autograd.traced():
+            known = native(input)
+            if known is not None:
+                return known
+        return super().forward(input)
+
+
+# What swaps or fuses layers later takes it for what it was.
+ACTIVATION_LAYERS[SummedGELU] = ACTIVATIONS[SummedGELU] = "gelu"
+
+
+def summed(layer: nn.Module) -> SummedGELU | None:
+    """The same of torch's or timm's gelu; None of other layers."""
+    if isinstance(layer, SummedGELU) or activation_name(layer) != "gelu":
+        return None
+    made = SummedGELU()
+    made.train(layer.training)
+    return made
+
+
+class _Plan:
+    """One kind of call, and its launches, once they are prepared."""
+
+    def __init__(self, x: Tensor, channels: int) -> None:
+        from .runtime.device import properties
+
+        self.device: int = x.get_device()
+        self.kind = GeluKind.of(channels, DTYPES[x.dtype])
+        self.cut = self.kind.cut(x.numel() // channels, channels, properties(self.device).sms)
+        self.forward: moving.Launches | None = None
+        self.gradient: moving.Launches | None = None
+        self._teller = torch_native.Teller()
+
+    def run_forward(self, x: Tensor) -> Tensor | None:
+        """y, which lies in memory as x does; None while kernels are being compiled in the background."""
+        y = torch.empty_like(x)
+        at = addresses_of(x, y)
+        if self.forward is None:
+            self.forward = torch_calls.launches_of(
+                lambda at: prepared(self.kind, kernels.forward(self.cut, *at), self.device), at
+            )
+            if self.forward is None:
+                return None
+        self.forward.run(at, torch_stream(self.device))
+        self._teller.tell("gelu", (x, self.cut.channels), 0, self.forward)
+        return y
+
+    def run_gradient(self, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor] | None:
+        """That of x, and its sums; None likewise."""
+        dx, sums = torch.empty_like(x), x.new_empty(self.cut.channels, dtype=torch.float32)
+        room = sums.new_empty(kernels.workspace(self.cut))
+        at = addresses_of(x, dy, dx, sums, room)
+        if self.gradient is None:
+            self.gradient = torch_calls.launches_of(
+                lambda at: prepared(self.kind, kernels.gradient(self.cut, *at), self.device), at
+            )
+            if self.gradient is None:
+                return None
+        self.gradient.run(at, torch_stream(self.device))
+        self._teller.tell("gelu_gradient", (x, self.cut.channels), kernels.workspace(self.cut), self.gradient)
+        return dx, sums
+
+
+_plans: dict[tuple[Any, ...], _Plan] = {}
+
+
+def _plan(x: Tensor, channels: int) -> _Plan:
+    key = (channels, x.numel(), x.dtype, x.get_device())
+    if key not in _plans:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+            torch_native.forget("gelus")
+        _plans[key] = _Plan(x, channels)
+    return _plans[key]
+
+
+def gelu_of(x: Tensor, channels: int) -> Tensor:
+    """As the extension asks for what it does not know: of dense halves, whose innermost extent is the channels."""
+    made = _plan(x, channels).run_forward(x)
+    return functional.gelu(x) if made is None else made
+
+
+def gelu_gradient_of(x: Tensor, dy: Tensor, channels: int) -> tuple[Tensor, Tensor | None]:
+    """The gradient of x and, from the kernels, its f32 sums by channel; `dy` lies as x does."""
+    made = _plan(x, channels).run_gradient(x, dy)
+    return (torch.ops.aten.gelu_backward(dy, x), None) if made is None else made
+
+
+def gelu_kinds(model: nn.Module, dtype: torch.dtype) -> list[GeluKind]:
+    """The kernels that a model's gelus ask for, of channels that one access divides."""
+    named = DTYPES.get(dtype)
+    return [GeluKind.of(64, named)] if named and any(isinstance(part, SummedGELU) for part in model.modules()) else []
