@@ -27,10 +27,13 @@ from .torch_geometry import geometry_of
 from .torch_hooks import HOOKS, bare
 from .torch_in_place import Tracer, without_unread
 from .torch_large_filters import FusedLargeFilters, LargeFilters
+from .torch_layer_norms import FusedLayerNorm
 from .torch_layers import GroupedConv2d
 from .torch_operators import forward as convolution
 from .torch_replacement import needs_no_warpgroups, replaced
 from .torch_resampling import KINDS, fuse_resampling
+from .torch_response_norms import FusedResponseNorm
+from .torch_row_norms import fuse_row_norms
 from .torch_stem import Stem, in_blocks, multiplies_from_shared_memory
 from .torch_timm import (
     FusedSameConv2d,
@@ -44,7 +47,7 @@ from .torch_timm import (
 
 NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 FUSED = "fused"  # what the names of layers begin with that stand for several
-RESAMPLING = set(KINDS.values())
+LEAVES = (nn.Conv2d, nn.Linear, FusedLayerNorm, FusedResponseNorm, *KINDS.values())
 PART = "fused_part"  # the graph of a part of a model
 
 
@@ -54,8 +57,9 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
     bf16 that of dense convolutions of fewer than 128 channels too, of the first one, of fewer than 8, over blocks of
     pixels, and of 1 x 1 ones of up to 24 channels. Batch norms behind other convolutions are folded into their filters,
-    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. Pools are
-    kernels of their own. The copy is in evaluation and has no gradients; parameters are rounded to `dtype` last.
+    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. Pools and
+    layer norms are kernels of their own. The copy is in evaluation and has no gradients; parameters are rounded to
+    `dtype` last.
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
@@ -67,6 +71,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     dense = dtype in DTYPES and multiplies_from_shared_memory()
     replaced(model, {}, one_group=dense)
     fuse_resampling(model)
+    fuse_row_norms(model, autocast=False)
     try:
         graph = _graph(model)
     except Exception as error:
@@ -177,11 +182,10 @@ def left_out(value: Any, default: Any, name: str) -> None:
 
 
 class _Tracer(Tracer):
-    """Convolutions, linear layers, resampling ones, and layers of torch whose class is not subclassed, are leaves."""
+    """Layers of ours, and what is subclassed of convolutions and of linear layers, are leaves as torch's layers are."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        ours = isinstance(m, (nn.Conv2d, nn.Linear)) or type(m) in RESAMPLING
-        return ours or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, LEAVES) or super().is_leaf_module(m, module_qualified_name)
 
 
 def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:

@@ -21,10 +21,13 @@ MOVED = ("permute", "transpose", "flatten", "reshape", "view")
 LOWERED = (nn.Linear, nn.Conv2d)  # what autocast casts the input of
 
 
-def fuse_row_norms(model: nn.Module) -> tuple[list[str], dict[str, str]]:
-    """Put `FusedLayerNorm` and `FusedResponseNorm` into `model`, in place: where, and why other norms are left."""
+def fuse_row_norms(model: nn.Module, autocast: bool = True) -> tuple[list[str], dict[str, str]]:
+    """Put `FusedLayerNorm` and `FusedResponseNorm` into `model`, in place: where, and why other norms are left.
+
+    Who reads their results is looked for where `autocast` may be on.
+    """
     places = [(name, part) for name, part in model.named_modules(remove_duplicate=False) if _is_norm(part)]
-    readers = _read_lowered(model) if places else set()
+    readers = _read_lowered(model) if places and autocast else set()
     swapped: dict[nn.Module, nn.Module] = {}
     taken, left = [], {}
     for name, module in places:

@@ -21,6 +21,7 @@ from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
 from tapestry.kernels.torch_fused_calls import Following
 from tapestry.kernels.torch_fusion import PART, fuse_graph
 from tapestry.kernels.torch_geometry import Geometry
+from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 from tapestry.kernels.torch_stem import Stem, in_blocks
 from tapestry.kernels.torch_timm import moved
 
@@ -130,6 +131,33 @@ def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Mo
         assert found.dtype is dtype
         near = {"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
         torch.testing.assert_close(found.float(), expected, **near)
+
+
+class Rows(nn.Module):
+    """A block as ConvNeXt has them, whose norms are of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.LayerNorm(8)
+        self.wide, self.narrow, self.last = nn.Linear(8, 24), nn.Linear(24, 8), nn.LayerNorm((9, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x).permute(0, 2, 3, 1))
+        out: Tensor = self.last(self.narrow(nn.functional.gelu(self.wide(y))).permute(0, 3, 1, 2) + x)
+        return out
+
+
+def test_norms_of_rows_are_kernels_in_inference() -> None:
+    model = Rows().eval()
+    made = fuse_for_inference(model, torch.float32)
+    kinds = [type(part) for part in made.modules()]
+    assert kinds.count(FusedLayerNorm) == kinds.count(nn.LayerNorm) == 1  # one is over more than channels
+    for one in (made, pickle.loads(pickle.dumps(made))):
+        torch.testing.assert_close(one(IMAGES), model(IMAGES))
+    compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES), model(IMAGES))
+    assert type(model.norm) is nn.LayerNorm
 
 
 @given(st.data())
