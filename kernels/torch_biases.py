@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from . import torch_autograd, torch_native
 from .torch_gelu import SummedGELU, summed
-from .torch_hooks import bare, like
+from .torch_hooks import like, swapped
 from .torch_layers import GroupedConv2d
 from .torch_timm import KINDS, Standardized, StandardizedConv2d, kind_of
 
@@ -226,21 +226,10 @@ def fuse_biases(model: nn.Module) -> list[str]:
     Parameters are shared with the old layers and keep their names. What is no plain CUDA tensor torch sums, and so it
     does under torch.compile.
     """
-    taken = []
-    swapped: dict[nn.Module, nn.Module] = {}
-    for name, layer in list(model.named_modules(remove_duplicate=False)):
-        made = swapped.get(layer) if layer in swapped or layer is model or not bare(layer) else _swap(layer)
-        if made is None:
-            continue
-        swapped[layer] = made
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, made)
-        if not isinstance(made, SummedGELU):
-            taken.append(name)
-    return taken
+    return [name for name, made in swapped(model, _made).items() if not isinstance(made, SummedGELU)]
 
 
-def _swap(layer: nn.Module) -> nn.Module | None:
+def _made(layer: nn.Module) -> nn.Module | None:
     """What takes its place; None where it stays."""
     kind = _kind(layer)
     if kind is None:

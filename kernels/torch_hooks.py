@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import nn
 
 from .torch_in_place import is_of_class
@@ -23,3 +25,21 @@ def like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
     made = kind.__new__(kind)
     made.__dict__.update(vars(layer))
     return made
+
+
+def swapped(model: nn.Module, made: Callable[[nn.Module], nn.Module | None]) -> dict[str, nn.Module]:
+    """Put what is `made` of parts of a model, on which nothing hangs, in their places: what is there now, by its name.
+
+    A layer in several places stays one; the model itself has no place.
+    """
+    found: dict[str, nn.Module] = {}
+    new: dict[nn.Module, nn.Module] = {}
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
+        if layer is model or not bare(layer):
+            continue
+        put = new[layer] if layer in new else made(layer)
+        if put is not None:
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, put)
+            found[name] = new[layer] = put
+    return found

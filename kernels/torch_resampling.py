@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from . import torch_autograd
-from .torch_hooks import bare, like
+from .torch_hooks import like, swapped
 from .torch_pools import POOLED, pair, window_of
 
 MOST_PIXELS = 4096  # of a result, and the fewest images times channels, and channels: where the detour was seen to pay
@@ -53,18 +53,13 @@ def fuse_resampling(model: nn.Module) -> list[str]:
     three, and nn.Upsample that is bilinear; not what is derived from them, nor what something hangs on. Images that lie
     otherwise than `torch_pools` and `ChannelsLastUpsample` say are torch's, and so are all under torch.compile.
     """
-    taken = []
-    swapped: dict[nn.Module, nn.Module] = {}
-    for name, layer in list(model.named_modules(remove_duplicate=False)):
-        kind = KINDS.get(type(layer))
-        if kind is None or layer is model or not bare(layer) or not _is_ours(layer):
-            continue
-        if layer not in swapped:
-            swapped[layer] = like(layer, kind)
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, swapped[layer])
-        taken.append(name)
-    return taken
+    return list(swapped(model, _made))
+
+
+def _made(layer: nn.Module) -> nn.Module | None:
+    """What takes its place; None where it stays."""
+    kind = KINDS.get(type(layer))
+    return like(layer, kind) if kind is not None and _is_ours(layer) else None
 
 
 def _is_ours(layer: nn.Module) -> bool:

@@ -4,17 +4,11 @@
 
 #include <tapestry/slopes.cuh>
 
-namespace tapestry::gelu_of_rows {
-
-using namespace parameters;
-using namespace stretches;
-
-}  // namespace tapestry::gelu_of_rows
-
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
 gelu(const tapestry::parameters::Element* x, tapestry::parameters::Element* y, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
-    using namespace tapestry::gelu_of_rows;
+    using namespace tapestry::parameters;
+    using namespace tapestry::stretches;
     follow();
     const Place at(cut);
     const Element* const from[1] = {x};
@@ -36,7 +30,8 @@ extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tape
 gelu_gradient(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy, tapestry::parameters::Element* dx,
               float* partials, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
-    using namespace tapestry::gelu_of_rows;
+    using namespace tapestry::parameters;
+    using namespace tapestry::stretches;
     follow();
     const Place at(cut);
     Sum own[vector] = {};
@@ -52,17 +47,11 @@ gelu_gradient(const tapestry::parameters::Element* x, const tapestry::parameters
         round(rounded, values);
         store<vector>(dx + where, rounded);
     });
-    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
-    if (at.slot != 0 || at.channel >= cut.channels) return;
-#pragma unroll
-    for (int e = 0; e < vector; ++e) partials[(long long)(blockIdx.y) * cut.channels + at.channel + e] = own[e].value;
+    leave_sum(own, at, cut, partials);
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
 gelu_fold(const float* partials, float* sums, const __grid_constant__ tapestry::stretches::Cut cut) {
-    using namespace tapestry::gelu_of_rows;
     tapestry::follow();
-    int channel;
-    Sum own[1] = {};
-    if (fold_blocks<1>(own, channel, partials, cut, [](int, float value) { return Sum{value}; })) sums[channel] = own[0].value;
+    tapestry::stretches::fold_sums(partials, sums, cut);
 }

@@ -92,11 +92,8 @@ image_fold(const float* partials, float factor, tapestry::parameters::Number* su
 // What blocks left of sums over all rows, [block][channels], to [channels].
 extern "C" __global__ void __launch_bounds__(1024)
 image_sums_fold(const float* partials, float* sums, const __grid_constant__ tapestry::stretches::Cut cut) {
-    using namespace tapestry::stretches;
     tapestry::follow();
-    int channel;
-    Sum own[1] = {};
-    if (fold_blocks<1>(own, channel, partials, cut, [](int, float value) { return Sum{value}; })) sums[channel] = own[0].value;
+    tapestry::stretches::fold_sums(partials, sums, cut);
 }
 
 // The sum over pixels of a product.

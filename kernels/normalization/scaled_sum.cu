@@ -101,19 +101,12 @@ scaled_sum_gradient(const tapestry::parameters::Element* x, const tapestry::para
         round(rounded, values);
         store<vector>(dx + where, rounded);
     });
-    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
-    if (at.slot != 0 || at.channel >= cut.channels) return;
-#pragma unroll
-    for (int e = 0; e < vector; ++e) partials[(long long)(blockIdx.y) * cut.channels + at.channel + e] = own[e].value;
+    leave_sum(own, at, cut, partials);
 }
 
 // The gradient of gamma.
 extern "C" __global__ void __launch_bounds__(1024)
 scaled_sum_fold(const float* partials, tapestry::parameters::Parameter* to_gamma, const __grid_constant__ tapestry::stretches::Cut cut) {
-    using namespace tapestry::scaled_sum;
     tapestry::follow();
-    int channel;
-    Sum own[1] = {};
-    if (fold_blocks<1>(own, channel, partials, cut, [](int, float value) { return Sum{value}; }))
-        to_gamma[channel] = tapestry::narrow<Parameter>(own[0].value);
+    tapestry::stretches::fold_sums(partials, to_gamma, cut);
 }

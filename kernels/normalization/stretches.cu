@@ -122,6 +122,22 @@ __device__ inline bool fold_blocks(Part (&own)[1], int& channel, const float* pa
     return slot == 0 && channel < cut.channels;
 }
 
+// The same of one sum: folds what the threads of a block have, and leaves a number a channel of it, [block][channels].
+__device__ inline void leave_sum(Sum (&own)[vector], const Spot& at, const Cut& cut, float* partials) {
+    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
+    if (at.slot != 0 || at.channel >= cut.channels) return;
+#pragma unroll
+    for (int e = 0; e < vector; ++e) partials[(long long)(blockIdx.y) * cut.channels + at.channel + e] = own[e].value;
+}
+
+// Folds such numbers of all blocks into those of the channels.
+template <class T>
+__device__ inline void fold_sums(const float* partials, T* to, const Cut& cut) {
+    int channel;
+    Sum own[1] = {};
+    if (fold_blocks<1>(own, channel, partials, cut, [](int, float value) { return Sum{value}; })) to[channel] = narrow<T>(own[0].value);
+}
+
 // What a channel is multiplied with, and more of the like: 1 and 0 where there is none.
 template <class T>
 __device__ inline float parameter(const T* values, int channel, float otherwise) {

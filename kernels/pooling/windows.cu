@@ -36,6 +36,16 @@ struct Stand {
     }
 };
 
+// The same of a cell: its image, and its row of cells there.
+struct Cell : Stand {
+    int image, cell;
+
+    __device__ Cell(const Extents& of, bool& there) : Stand((of.width + right - 1) / right, of.channels, there) {
+        const int count = (of.height + down - 1) / down;
+        image = row / count, cell = row - image * count;
+    }
+};
+
 __device__ inline long long index(int row, int place, int count, int channels, int channel) {
     return ((long long)(row) * count + place) * channels + channel;
 }
@@ -68,30 +78,30 @@ __device__ inline void over_window(const Element* x, const Extents& of, const St
 // Calls `use` for every window that reaches into a thread's cell, in order: with its number, its row and column among windows, and where
 // the cell begins in it.
 template <class Use>
-__device__ inline void over_windows(const Extents& of, const Stand& at, int image, int cell, const Use& use) {
+__device__ inline void over_windows(const Extents& of, const Cell& at, const Use& use) {
     constexpr int first_row = first_of(rows, down, above), last_row = last_of(down, above);
     constexpr int first_column = first_of(columns, right, before), last_column = last_of(right, before);
 #pragma unroll
     for (int p = first_row; p <= last_row; ++p)
 #pragma unroll
         for (int q = first_column; q <= last_column; ++q) {
-            const int i = cell + p, j = at.place + q;
+            const int i = at.cell + p, j = at.place + q;
             if (unsigned(i) >= unsigned(of.windows_down) || unsigned(j) >= unsigned(of.windows_right)) continue;
-            use(index(image * of.windows_down + i, j, of.windows_right, of.channels, at.channel), i, j, above - p * down, before - q * right);
+            use(index(at.image * of.windows_down + i, j, of.windows_right, of.channels, at.channel), i, j, above - p * down, before - q * right);
         }
 }
 
 // Rounded, to the places of a cell that are in the image.
-__device__ inline void put_cell(Element* dx, const float (&sums)[down][right][vector], const Extents& of, const Stand& at, int image, int cell) {
+__device__ inline void put_cell(Element* dx, const float (&sums)[down][right][vector], const Extents& of, const Cell& at) {
 #pragma unroll
     for (int a = 0; a < down; ++a)
 #pragma unroll
         for (int b = 0; b < right; ++b) {
-            const int i = cell * down + a, j = at.place * right + b;
+            const int i = at.cell * down + a, j = at.place * right + b;
             if (i >= of.height || j >= of.width) continue;
             Vector made;
             round(made, sums[a][b]);
-            store<vector>(dx + index(image * of.height + i, j, of.width, of.channels, at.channel), made);
+            store<vector>(dx + index(at.image * of.height + i, j, of.width, of.channels, at.channel), made);
         }
 }
 
@@ -149,13 +159,11 @@ maximum_gradient(const tapestry::parameters::Element* dy, const unsigned char* t
     using namespace tapestry;
     using namespace tapestry::windows;
     follow();
-    const int cells_down = (of.height + down - 1) / down;
     bool there;
-    const Stand at((of.width + right - 1) / right, of.channels, there);
+    const Cell at(of, there);
     if (!there) return;
-    const int image = at.row / cells_down, cell = at.row - image * cells_down;
     float sums[down][right][vector] = {};
-    over_windows(of, at, image, cell, [&](long long from, int, int, int first, int second) {
+    over_windows(of, at, [&](long long from, int, int, int first, int second) {
         Vector slope;
         Taps told;
         load<vector, false>(slope, dy + from);
@@ -171,7 +179,7 @@ maximum_gradient(const tapestry::parameters::Element* dy, const unsigned char* t
                     if (told.get(e) == (unsigned char)(r * columns + s)) sums[a][b][e] += widen(slope.get(e));
             }
     });
-    put_cell(dx, sums, of, at, image, cell);
+    put_cell(dx, sums, of, at);
 }
 
 // The mean of each window.
@@ -204,13 +212,11 @@ average_gradient(const tapestry::parameters::Element* dy, tapestry::parameters::
     using namespace tapestry;
     using namespace tapestry::windows;
     follow();
-    const int cells_down = (of.height + down - 1) / down;
     bool there;
-    const Stand at((of.width + right - 1) / right, of.channels, there);
+    const Cell at(of, there);
     if (!there) return;
-    const int image = at.row / cells_down, cell = at.row - image * cells_down;
     float sums[down][right][vector] = {};
-    over_windows(of, at, image, cell, [&](long long from, int i, int j, int first, int second) {
+    over_windows(of, at, [&](long long from, int i, int j, int first, int second) {
         Vector slope;
         load<vector, false>(slope, dy + from);
         const float divisor = divisor_of(of, i * down - above, j * right - before);
@@ -227,5 +233,5 @@ average_gradient(const tapestry::parameters::Element* dy, tapestry::parameters::
                 for (int e = 0; e < vector; ++e) sums[a][b][e] += shares[e];
             }
     });
-    put_cell(dx, sums, of, at, image, cell);
+    put_cell(dx, sums, of, at);
 }
