@@ -55,25 +55,27 @@ class _Pointwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
         taps = w.to(x.dtype)
-        ctx.save_for_backward(x, w)
-        ctx.bias_dtype, ctx.taps = bias.dtype, None if taps is w else taps
+        to_x, to_w, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if to_w else None, w)
+        ctx.shape, ctx.bias_dtype, ctx.taps = x.shape, bias.dtype, taps if to_x and taps is not w else None
         made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x), _rows(taps).t())
         # Which of torch's formats a result is in decides about that of those behind it.
         last = not _is_one_pixel(x) or _is_last(x) or _is_last(w)
-        return _own(_images(made, x) if last else made.view(len(x), len(w), 1, 1))
+        return _own(_images(made, x.shape) if last else made.view(len(x), len(w), 1, 1))
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias = ctx.needs_input_grad
         db = torch_autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
-        slopes, again = _rows(dy.to(x.dtype)), torch.is_grad_enabled() or ctx.taps is None
+        slopes, again = _rows(dy), torch.is_grad_enabled() or ctx.taps is None
         dx = dw = None
-        if to_x:
-            dx = torch.mm(slopes, _rows(w.to(x.dtype) if again else ctx.taps))
-            dx = dx.view(x.shape) if _is_one_pixel(x) else _images(dx, x)
-        if to_w:
-            dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype))
+        with torch.autocast(dy.device.type, enabled=False):
+            if to_x:
+                dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again else ctx.taps))
+                dx = dx.view(ctx.shape) if tuple(ctx.shape[2:]) == (1, 1) else _images(dx, ctx.shape)
+            if to_w:
+                dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype))
         return dx, dw, db
 
 
@@ -104,9 +106,9 @@ def _rows(images: Tensor) -> Tensor:
     return images.permute(0, 2, 3, 1).reshape(n * h * w, c)
 
 
-def _images(rows: Tensor, like: Tensor) -> Tensor:
-    """Channels-last images of such rows, of the extents of others."""
-    n, _, h, w = like.shape
+def _images(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Channels-last images of such rows, of the extents of others of a shape."""
+    n, _, h, w = shape
     return rows.view(n, h, w, rows.shape[1]).permute(0, 3, 1, 2)
 
 
@@ -198,8 +200,8 @@ class BiasedConv2d(nn.Conv2d):
         f32 its products are exact where its convolutions are TF32.
         """
         if _is_one_pixel(x):
-            return True
-        if dtype not in _HALVES or self.stride not in ((1, 1), 1, (1,)):
+            return dtype.is_floating_point
+        if dtype not in _HALVES or self.stride not in ((1, 1), 1, (1,)) or not x.numel():
             return False
         return x.shape[1] > 1 and x.is_contiguous(memory_format=torch.channels_last)
 

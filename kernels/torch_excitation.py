@@ -111,7 +111,7 @@ def excite_backward_of(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     """Of what is excited, until `squeezed` knows its gradient, and of the gate; likewise."""
     _once()
     dy, dgate = fetchable(dy), x.new_empty((*x.shape[:2], 1, 1))
-    launched("products", x, dy, dgate)
+    launched("products", fetchable(x), dy, dgate)  # what keeps tensors elsewhere may give them back as it likes
     return dy, dgate
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from . import torch_autograd, torch_fused_calls, torch_library
 from .convolution.problem import BadConvolution
@@ -159,8 +159,17 @@ class Pointwise(nn.Module):
         self.weight = nn.Parameter(weight.detach().flatten(1), requires_grad=False)
         self.bias = nn.Parameter(bias.detach(), requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[n, c, h, w] -> [n, k, h, w], channels-last."""
+    def forward(self, x: Any) -> Tensor:
+        """[n, c, h, w] -> [n, k, h, w], channels-last but where x is channels-first; or [c, h, w] -> [k, h, w]."""
+        if isinstance(x, fx.Proxy):
+            return self._product(x)  # type: ignore[arg-type]
+        if x.dim() == 3:
+            return self.forward(x.unsqueeze(0)).squeeze(0)
+        made = self._product(x)
+        first = x.is_contiguous() and not x.is_contiguous(memory_format=torch.channels_last)
+        return made.contiguous() if first else made
+
+    def _product(self, x: Tensor) -> Tensor:
         if self.clamped:
             n, c, h, w = x.shape
             made: Tensor = torch.ops.tapestry.linear_relu(x.permute(0, 2, 3, 1).reshape(-1, c), self.weight, self.bias)

@@ -101,12 +101,13 @@ _plans: dict[tuple[Any, ...], _Plan] = {}
 
 def _plan(x: Tensor, channels: int) -> _Plan:
     key = (channels, x.numel(), x.dtype, x.get_device())
-    if key not in _plans:
+    found = _plans.get(key)
+    if found is None:
         if len(_plans) >= REMEMBERED:
             _plans.clear()
             torch_native.forget("gelus")
-        _plans[key] = _Plan(x, channels)
-    return _plans[key]
+        found = _plans[key] = _Plan(x, channels)
+    return found
 
 
 def gelu_of(x: Tensor, channels: int) -> Tensor:

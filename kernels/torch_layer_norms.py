@@ -188,16 +188,23 @@ def _gradients(
     """Of x, weight and bias."""
     if torch.is_grad_enabled():
         return _differentiable(x, weight, bias, dy, plan)
+    x = _laid(x, plan.first)
     if dy.stride() != x.stride() or dy.data_ptr() & ALIGNED:
         dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
     return plan.run_gradient(x, dy, statistics, weight)
+
+
+def _laid(x: Tensor, first: bool) -> Tensor:
+    """As it was given: what keeps tensors elsewhere may give them back as it likes."""
+    made = x.contiguous(memory_format=torch.channels_last if first else torch.contiguous_format)
+    return made.clone() if made.data_ptr() & ALIGNED else made
 
 
 def layer_norm_backward_of(
     x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float, first: bool
 ) -> tuple[Tensor | None, ...]:
     """The same as the extension asks for it."""
-    plan = _plan(x, dy.dtype, first, (weight, bias), epsilon)
+    plan = _plan(_laid(x, first), dy.dtype, first, (weight, bias), epsilon)
     assert plan is not None  # the forward pass had one
     return _gradients(plan, x, dy, statistics, weight, bias)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from . import torch_autograd
 from .normalization.stretches import Launch
@@ -41,7 +40,8 @@ class ChannelsLastAvgPool2d(nn.AvgPool2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]."""
-        plan = _plan(self, input, Averages, self.divisor_override or 0, self.count_include_pad)
+        divisor = self.divisor_override
+        plan = None if divisor == 0 else _plan(self, input, Averages, divisor or 0, self.count_include_pad)
         return super().forward(input) if plan is None else plan.call(input)
 
 
@@ -54,14 +54,21 @@ def window_of(layer: Any) -> Window | None:
     """That of a pool; None where the kernels do not take it."""
     if getattr(layer, "return_indices", False) or pair(getattr(layer, "dilation", 1)) != (1, 1):
         return None
-    made = Window(pair(layer.kernel_size), pair(layer.stride), pair(layer.padding))
+    size, step, padding = pair(layer.kernel_size), pair(layer.stride), pair(layer.padding)
+    if step is None and layer.stride in (None, [], ()):  # as torch has it
+        step = size
+    if size is None or step is None or padding is None:
+        return None
+    made = Window(size, step, padding)
     return made if made.is_computed else None
 
 
-def pair(value: Any) -> tuple[int, int]:
-    """(rows, columns) of one number for both or of two."""
-    rows, *columns = value if isinstance(value, (tuple, list)) else (value,)
-    return int(rows), int(columns[0] if columns else rows)
+def pair(value: Any) -> tuple[int, int] | None:
+    """(rows, columns) of one number for both or of two; None of anything else."""
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(found) not in (1, 2) or not all(isinstance(one, int) for one in found):
+        return None
+    return found[0], found[-1]
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -140,12 +147,11 @@ class Averages(_Plan):
     def spread(self, dy: Tensor) -> Tensor:
         """The gradient of x by torch's functions, whose own derivatives may be asked for."""
         of, (size, step, padding) = self.of, self.kind.window
-        shape = (of.images, of.channels, of.height, of.width)
-        like = torch.zeros(shape, dtype=dy.dtype, device=dy.device, requires_grad=True)
+        like = torch.empty((of.images, of.channels, of.height, of.width), dtype=dy.dtype, device=dy.device)
         whole = (of.windows_down, of.windows_right) == self.kind.window.counts(of.height, of.width)
-        with torch.enable_grad():
-            y = functional.avg_pool2d(like, size, step, padding, not whole, of.padded, of.divisor or None)
-        return torch.autograd.grad(y, like, dy, create_graph=torch.is_grad_enabled())[0]
+        how = (size, step, padding, not whole, of.padded, of.divisor or None)
+        made: Tensor = torch.ops.aten.avg_pool2d_backward(dy, like, *how)
+        return made
 
 
 _plans: dict[tuple[Any, ...], _Plan | None] = {}
@@ -159,11 +165,12 @@ def _plan(layer: Any, x: Tensor, kind: type[_Plan], divisor: int, padded: bool) 
     if window is None:
         return None
     key = (kind, x.shape, x.dtype, x.get_device(), window, layer.ceil_mode, divisor, padded)
-    if key not in _plans:
-        if len(_plans) >= REMEMBERED:
-            _plans.clear()
-        _plans[key] = _made(x, kind, window, not layer.ceil_mode, divisor, padded)
-    return _plans[key]
+    if key in _plans:
+        return _plans.get(key)
+    if len(_plans) >= REMEMBERED:
+        _plans.clear()
+    made = _plans[key] = _made(x, kind, window, not layer.ceil_mode, divisor, padded)
+    return made
 
 
 def _is_image(x: Tensor) -> bool:
@@ -175,7 +182,7 @@ def _is_image(x: Tensor) -> bool:
 
 def _made(x: Tensor, kind: type[_Plan], window: Window, whole: bool, divisor: int, padded: bool) -> _Plan | None:
     n, c, h, w = x.shape
-    if c < 2:  # of one channel torch knows no order of memory
+    if c < 2 or h * w < 2:  # of one channel or pixel torch knows no order of memory
         return None
     down, right = window.counts(h, w, whole)
     of, compiled = Extents(n, h, w, down, right, c, divisor, padded), PoolKind.of(c, DTYPES[x.dtype], window)
@@ -203,7 +210,7 @@ class _Maxima(torch.autograd.Function):
         plan, (taps,) = ctx.plan, ctx.saved_tensors
         if not _is_kernels(dy):
             return plan.put_back(dy, taps), None
-        dy = fetchable(dy)
+        dy, taps = fetchable(dy), fetchable(taps)  # what keeps tensors elsewhere may give them back as it likes
         dx = plan.of_images(dy)
         plan.launch(windows.maxima_gradient, dy, taps, dx)
         return dx, None

@@ -35,7 +35,7 @@ class ChannelsLastUpsample(nn.Upsample):
         if x.is_contiguous(memory_format=torch.channels_last) or x.shape[0] * x.shape[1] < FEWEST_IMAGES:
             return False
         if self.size is not None:
-            down, right = pair(self.size)
+            down, right = pair(self.size) or (0, 0)
         else:
             by = self.scale_factor if isinstance(self.scale_factor, (tuple, list)) else (self.scale_factor,) * 2
             down, right = (floor(extent * float(step or 1)) for extent, step in zip(x.shape[2:], by, strict=True))

@@ -88,7 +88,8 @@ class _Recorded(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise no_second_derivative("response norm", "fuse_norms")
         x, weight, g, inverse, gate = ctx.saved_tensors
-        dy, dx = fetchable(dy), torch.empty_like(x)
+        x, dy = fetchable(x), fetchable(dy)  # what keeps tensors elsewhere may give them back as it likes
+        dx = torch.empty_like(x)
         products, sums = torch.empty_like(g), torch.empty_like(g)
         launched("both sums", x, dy, products, sums, numbers=torch.float32)
         to_weight, to_bias = (products * (g * inverse)).sum(0), sums.sum(0)

@@ -188,15 +188,23 @@ def _gradients(plan: _Plan, x: Tensor, dy: Tensor, gamma: Tensor, factors: Tenso
     """Of x and gamma."""
     if torch.is_grad_enabled() or not torch_autograd.direct(dy) or torch_autograd._batched(dy):
         return _differentiable(x, dy, gamma, factors)
+    x = _laid(x, gamma)
     if dy.stride() != x.stride() or _odd(dy):
         dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
     return plan.run_gradient(x, dy, gamma, factors)
+
+
+def _laid(x: Tensor, gamma: Tensor) -> Tensor:
+    """As it was given: what keeps tensors elsewhere may give them back as it likes."""
+    made = x.contiguous(memory_format=torch.channels_last if gamma.dim() > 1 else torch.contiguous_format)
+    return made.clone() if _odd(made) else made
 
 
 def scaled_sum_backward_of(
     x: Tensor, dy: Tensor, gamma: Tensor, factors: Tensor | None, like: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The same as the extension asks for it; `like` is of the residual's type."""
+    x = _laid(x, gamma)
     given = (x, gamma, torch.empty_like(x, dtype=like.dtype))
     plan = _plan(*given) if factors is None else _plan(*given, factors)
     assert plan is not None  # the forward pass had one

@@ -86,7 +86,7 @@ class Excite : public torch::autograd::Function<Excite> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& given) {
     const Tensor x = ctx->get_saved_variables()[0], &dy = given[0];
-    const auto call = at::GradMode::is_enabled() || !is_like(x, dy) ? nullptr : known_images(kProducts, x);
+    const auto call = at::GradMode::is_enabled() || !is_image(x) || !is_like(x, dy) ? nullptr : known_images(kProducts, x);
     if (call) {
       const at::AutoDispatchBelowADInplaceOrView below;
       const Tensor to_gate = empty_gate(x);

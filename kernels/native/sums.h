@@ -127,11 +127,12 @@ class Pointwise : public torch::autograd::Function<Pointwise> {
     const auto dtype = x.scalar_type();
     const Tensor taps = w.to(dtype);
     const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t());
-    ctx->save_for_backward({x, w});
-    if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
+    ctx->save_for_backward({w.requires_grad() ? x : Tensor(), w});
+    ctx->saved_data["sizes"] = x.sizes().vec();
+    if (x.requires_grad() && !taps.is_same(w)) ctx->saved_data["taps"] = taps;
     // Which of torch's formats a result is in decides about that of those behind it.
     const bool last = !is_one_pixel(x) || is_last(x) || is_last(w);
-    return last ? images(made, x) : made.view({x.size(0), w.size(0), 1, 1});
+    return last ? images(made, x.sizes()) : made.view({x.size(0), w.size(0), 1, 1});
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -142,13 +143,14 @@ class Pointwise : public torch::autograd::Function<Pointwise> {
     const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy) : Tensor();
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
     if (!at::GradMode::is_enabled()) below.emplace();
-    const Tensor slopes = rows(dy.to(x.scalar_type()));
+    const Tensor slopes = rows(dy);
     Tensor dx, dw;
     if (ctx->needs_input_grad(0)) {
       const auto lowered = ctx->saved_data.find("taps");
       const bool kept = below && lowered != ctx->saved_data.end();
-      const Tensor made = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(x.scalar_type())));
-      dx = is_one_pixel(x) ? made.view(x.sizes()) : images(made, x);
+      const Tensor made = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(dy.scalar_type())));
+      const auto sizes = ctx->saved_data["sizes"].toIntVector();
+      dx = sizes[2] == 1 && sizes[3] == 1 ? made.view(sizes) : images(made, sizes);
     }
     if (ctx->needs_input_grad(1)) dw = laid_as(w, at::mm(slopes.t(), rows(x)).to(w.scalar_type()));
     return {dx, dw, db};
@@ -169,9 +171,9 @@ class Pointwise : public torch::autograd::Function<Pointwise> {
     return of.permute({0, 2, 3, 1}).reshape({of.size(0) * of.size(2) * of.size(3), of.size(1)});
   }
 
-  // Channels-last images of such rows, of the extents of others.
-  static Tensor images(const Tensor& made, const Tensor& like) {
-    return made.view({like.size(0), like.size(2), like.size(3), made.size(1)}).permute({0, 3, 1, 2});
+  // Channels-last images of such rows, of the extents of others of some sizes.
+  static Tensor images(const Tensor& made, at::IntArrayRef like) {
+    return made.view({like[0], like[2], like[3], made.size(1)}).permute({0, 3, 1, 2});
   }
 };
 
@@ -189,7 +191,8 @@ std::optional<at::ScalarType> product_type(const Tensor& x, const Tensor& w, con
 // products are exact where its convolutions are TF32.
 bool is_taken_as_rows(const Tensor& x, at::ScalarType dtype, at::IntArrayRef stride) {
   if (is_one_pixel(x)) return true;
-  return is_half(dtype) && stride[0] == 1 && stride[1] == 1 && x.size(1) > 1 && x.is_contiguous(at::MemoryFormat::ChannelsLast);
+  return is_half(dtype) && stride[0] == 1 && stride[1] == 1 && x.size(1) > 1 && x.numel() &&
+         x.is_contiguous(at::MemoryFormat::ChannelsLast);
 }
 
 // biased_convolution(x, weight, bias, stride, padding, dilation, groups), each of the three two numbers: likewise

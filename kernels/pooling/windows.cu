@@ -19,8 +19,6 @@ struct Extents {
 using Vector = Raw<Element, vector>;
 using Taps = Raw<unsigned char, vector>;    // of a window's largest: row * columns + column, within the window
 
-constexpr int ahead = rows * columns <= 12 ? rows : 1;    // rows of a window under way together
-
 // Windows that reach into a cell, from its own one: the first and the last, by rows or columns.
 constexpr int first_of(int size, int step, int before) { return -((size - 1 - before) / step); }
 constexpr int last_of(int step, int before) { return (step - 1 + before) / step; }
@@ -54,25 +52,22 @@ __device__ inline long long index(int row, int place, int count, int channels, i
 // begin at (top, left) of the image.
 template <class Use>
 __device__ inline void over_window(const Element* x, const Extents& of, const Stand& at, int image, int top, int left, const Use& use) {
+    Vector found[rows][columns];    // all under way together
 #pragma unroll
-    for (int begun = 0; begun < rows; begun += ahead) {
-        Vector found[ahead][columns];
+    for (int r = 0; r < rows; ++r)
 #pragma unroll
-        for (int r = 0; r < ahead; ++r)
+        for (int s = 0; s < columns; ++s) {
+            const int i = top + r, j = left + s;
+            if (unsigned(i) < unsigned(of.height) && unsigned(j) < unsigned(of.width))
+                load<vector, false>(found[r][s], x + index(image * of.height + i, j, of.width, of.channels, at.channel));
+        }
 #pragma unroll
-            for (int s = 0; s < columns; ++s) {
-                const int i = top + begun + r, j = left + s;
-                if (unsigned(i) < unsigned(of.height) && unsigned(j) < unsigned(of.width))
-                    load<vector, false>(found[r][s], x + index(image * of.height + i, j, of.width, of.channels, at.channel));
-            }
+    for (int r = 0; r < rows; ++r)
 #pragma unroll
-        for (int r = 0; r < ahead; ++r)
-#pragma unroll
-            for (int s = 0; s < columns; ++s) {
-                const int i = top + begun + r, j = left + s;
-                if (unsigned(i) < unsigned(of.height) && unsigned(j) < unsigned(of.width)) use((begun + r) * columns + s, found[r][s]);
-            }
-    }
+        for (int s = 0; s < columns; ++s) {
+            const int i = top + r, j = left + s;
+            if (unsigned(i) < unsigned(of.height) && unsigned(j) < unsigned(of.width)) use(r * columns + s, found[r][s]);
+        }
 }
 
 // Calls `use` for every window that reaches into a thread's cell, in order: with its number, its row and column among windows, and where

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tapestry.kernels import torch_autograd, torch_native
 from tapestry.kernels.normalization.stretches import Launch
@@ -14,6 +15,13 @@ from tapestry.kernels.runtime import device
 
 from . import host_compiler
 from .normalization.launches import run as run_emulated
+
+
+def kept_elsewhere() -> Any:
+    """What autograd keeps comes back as `torch.autograd.graph.save_on_cpu` gives it, in torch's own order of memory."""
+    return torch.autograd.graph.saved_tensors_hooks(
+        lambda kept: torch.empty(kept.size(), dtype=kept.dtype).copy_(kept), lambda kept: kept
+    )
 
 
 class Emulated:

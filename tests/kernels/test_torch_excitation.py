@@ -19,6 +19,8 @@ from tapestry.kernels.torch import fuse_excitations, fuse_for_inference
 from tapestry.kernels.torch_excitation import excitation_kinds
 from tapestry.kernels.torch_image_calls import worth_it
 
+from .emulated_calls import kept_elsewhere
+
 
 class Excite(nn.Module):
     """As models have it."""
@@ -103,6 +105,23 @@ def test_values_and_gradients(pooled: bool, launched: list[str]) -> None:
         for one, two in zip(found, expected, strict=True):
             torch.testing.assert_close(one, two)
         assert launched == ["means", "scaled", "products", "mapped"]
+
+
+def test_what_is_kept_elsewhere(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels get images that are channels-last."""
+    run = torch_excitation.launched
+
+    def held(what: str, *given: Tensor) -> None:
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in given if one.shape[2:] != (1, 1))
+        run(what, *given)
+
+    monkeypatch.setattr(torch_excitation, "launched", held)
+    model, x = nn.Sequential(Excite()).double(), images().detach().contiguous(memory_format=torch.channels_last)
+    fuse_excitations(model)
+    with kept_elsewhere():
+        y = model(x.requires_grad_())
+    torch.autograd.grad(y, x, torch.ones_like(y))
+    assert launched == ["means", "scaled", "products", "mapped"]
 
 
 def test_a_second_derivative_is_refused(launched: list[str]) -> None:

@@ -133,6 +133,38 @@ def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Mo
         torch.testing.assert_close(found.float(), expected, **near)
 
 
+class Products(nn.Module):
+    """Of one tap, with a bias, and what may stand behind: a sum, a view."""
+
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.flat = nn.Conv2d(8, 40, 3, padding=1), nn.Conv2d(40, 40, 1), flat
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.flat:  # of channels-first images
+            flat: Tensor = self.second(x.repeat(1, 5, 1, 1)).view(x.shape[0], -1)
+            return flat
+        y = self.first(x)
+        return nn.functional.relu(self.second(y) + y)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_what_follows_a_product(flat: bool) -> None:
+    """relu of a sum is none of the product; results lie as images do, and may have no batch."""
+    torch.manual_seed(3)
+    model = Products(flat).eval()
+    made = fuse_for_inference(model)
+    (product,) = [part for part in made.modules() if isinstance(part, Pointwise)]
+    assert (product.clamped, product.followed) == (False, not flat)
+    near = {"rtol": 3e-2, "atol": 3e-2}
+    torch.testing.assert_close(made(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
+    if not flat:
+        alone = fuse_for_inference(nn.Sequential(nn.Conv2d(40, 40, 1), nn.ReLU(), nn.Conv2d(40, 48, 1)))
+        x = torch.randn(40, 5, 6).to(torch.bfloat16)
+        assert alone(x).shape == (48, 5, 6)
+        torch.testing.assert_close(alone(x), alone(x[None])[0])
+
+
 class Rows(nn.Module):
     """A block as ConvNeXt has them, whose norms are of rows."""
 

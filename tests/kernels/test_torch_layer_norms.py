@@ -18,7 +18,7 @@ from tapestry.kernels.normalization import layer_norm
 from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm, row_kinds
 
-from .emulated_calls import emulated
+from .emulated_calls import emulated, kept_elsewhere
 
 UNITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
@@ -64,6 +64,18 @@ def compare(ours: FusedLayerNorm, x: Tensor, dtype: torch.dtype) -> None:
         torch.testing.assert_close(
             one.double(), other, rtol=unit, atol=unit * max(1, float(other.detach().abs().max()))
         )
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_is_kept_elsewhere(first: bool, launched: list[str]) -> None:
+    ours, x = FusedLayerNorm(norm(), first), drawn((3, 24, 4, 5) if first else (3, 4, 5, 24))
+    x = (x.contiguous(memory_format=torch.channels_last) if first else x).requires_grad_()
+    with kept_elsewhere():
+        kept = ours(x)
+    dy = drawn(kept.shape, seed=3)
+    given = [x, *ours.parameters()]
+    for one, other in zip(*(torch.autograd.grad(y, given, dy) for y in (kept, ours(x))), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

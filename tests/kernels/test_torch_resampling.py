@@ -18,7 +18,7 @@ from tapestry.kernels.pooling import windows
 from tapestry.kernels.torch import fuse_for_inference, fuse_norms, fuse_resampling
 from tapestry.kernels.torch_pools import ChannelsLastAvgPool2d, ChannelsLastMaxPool2d
 
-from .emulated_calls import emulated
+from .emulated_calls import emulated, kept_elsewhere
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -76,6 +76,32 @@ def test_calls(layer: nn.Module, dtype: torch.dtype, launched: list[str]) -> Non
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(2 * layer(x).sum(), x)[0])
 
 
+@pytest.mark.parametrize("layer", POOLS, ids=str)
+def test_what_is_kept_elsewhere(layer: nn.Module, launched: list[str]) -> None:
+    ours, name = fused(layer)
+    x = drawn(2, 24, 9, 7).requires_grad_()
+    with kept_elsewhere():
+        y = ours(x)
+    dy = drawn(*y.shape, seed=2)
+    torch.testing.assert_close(torch.autograd.grad(y, x, dy), torch.autograd.grad(layer(x), x, dy))
+    assert launched == [name, f"{name}_gradient"]
+
+
+def test_calls_of_the_same_extents_are_told_apart(launched: list[str]) -> None:
+    """By all that makes them differ, and in any order."""
+    x = drawn(2, 8, 9, 7)
+    more = [
+        nn.MaxPool2d(2, ceil_mode=True), nn.AvgPool2d(2, ceil_mode=True), nn.AvgPool2d(3, 2, 1),
+        nn.AvgPool2d(2, divisor_override=3), nn.AvgPool2d(2, divisor_override=-5),
+    ]  # fmt: skip
+    for layer in [*POOLS, *more] * 2:
+        for dtype in (BF16, F16, F32):
+            given = x.to(dtype)
+            found, expected = fused(layer)[0](given), layer(given.double())
+            torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2)
+    assert len(launched) == 6 * len([*POOLS, *more])
+
+
 def calls_of(layer: nn.Module, x: Tensor) -> list[Tensor]:
     """Of a pool: derivatives of the second order, batched gradients, forward ones, and gradients where all is computed
     again.
@@ -108,7 +134,9 @@ def test_what_is_torchs(layer: nn.Module, launched: list[str]) -> None:
     """What lies otherwise, or has no batch; what is traced or compiled; other types; settings of later."""
     ours, name = fused(layer)
     x = drawn(2, 8, 9, 7)
-    for other in (x.contiguous(), x[0], x[:0], x.double(), drawn(2, 1, 9, 7), drawn(2, 9, 9, 7)[:, 1:]):
+    odd = torch.empty(x.numel() + 1)[1:].view(2, 9, 7, 8).copy_(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    assert odd.is_contiguous(memory_format=torch.channels_last)
+    for other in (odd, x.contiguous(), x[0], x[:0], x.double(), drawn(2, 1, 9, 7), drawn(2, 9, 9, 7)[:, 1:]):
         torch.testing.assert_close(ours(other), layer(other))
     assert torch.jit.trace(ours, x.contiguous(), check_trace=False)(x).shape == layer(x).shape
     assert not launched
@@ -120,6 +148,22 @@ def test_what_is_torchs(layer: nn.Module, launched: list[str]) -> None:
         model.stride = 1
     torch.testing.assert_close(ours(x), layer(x))
     assert launched == [name]
+
+
+def test_settings_that_torch_refuses_or_reads_its_way(launched: list[str]) -> None:
+    x = drawn(2, 8, 9, 7)
+    zero, many, none, empty = nn.AvgPool2d(2), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.AvgPool2d(2)
+    zero.divisor_override, many.kernel_size, none.stride, empty.stride = 0, (2, 2, 2), None, []  # type: ignore[assignment]
+    for layer in (zero, many):
+        model = nn.Sequential(copy.deepcopy(layer))
+        fuse_resampling(model)
+        with pytest.raises(RuntimeError, match=r"divisor|kernel_size"):
+            model(x)
+    for layer in (none, empty):
+        torch.testing.assert_close(fused(layer)[0](x), layer(x))
+    assert launched == ["maximum", "average"]
+    one = drawn(3, 8, 1, 1)
+    assert fused(nn.MaxPool2d(3, 1, 1))[0](one).stride() == nn.MaxPool2d(3, 1, 1)(one).stride()
 
 
 def test_without_a_gpu() -> None:
@@ -194,6 +238,9 @@ def test_bilinear_upsampling(
     assert model[0](last).stride() == theirs(last).stride()
     assert given[1:] == [True, True]
     torch.testing.assert_close(model[0](x.detach()[:0]), theirs(x.detach()[:0]))
+    model[0]._is_slow = None  # of what is traced nobody asks
+    traced = torch.compile(model[0], backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(traced(x), y)
 
 
 def net() -> nn.Sequential:

@@ -18,6 +18,8 @@ from tapestry.kernels.normalization.images import ImageKind
 from tapestry.kernels.torch import fuse_norms
 from tapestry.kernels.torch_response_norms import FusedResponseNorm, response_kinds
 
+from .emulated_calls import kept_elsewhere
+
 PIXELS = (2, 3)
 
 
@@ -71,6 +73,22 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch_response_norms, "launched", run)
     monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
     return made
+
+
+def test_what_is_kept_elsewhere(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels get images that are channels-last."""
+    run = torch_response_norms.launched
+
+    def held(what: str, *given: Tensor, numbers: torch.dtype) -> None:
+        assert all(one.is_contiguous(memory_format=torch.channels_last) for one in given if one.dim() == 4)
+        run(what, *given, numbers=numbers)
+
+    monkeypatch.setattr(torch_response_norms, "launched", held)
+    ours, x = FusedResponseNorm(GlobalResponseNorm(8)), images().requires_grad_()
+    with kept_elsewhere():
+        y = ours(x)
+    torch.autograd.grad(y, x, images(2))
+    assert launched == ["squares", "shifted", "both sums", "blended"]
 
 
 @pytest.mark.parametrize("first", [True, False])

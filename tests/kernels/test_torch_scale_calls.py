@@ -15,7 +15,7 @@ from tapestry.kernels import torch_scale_calls
 from tapestry.kernels.normalization import scaled_sum as kernels
 from tapestry.kernels.torch_scale_calls import scaled_sum
 
-from .emulated_calls import emulated
+from .emulated_calls import emulated, kept_elsewhere
 
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 UNITS = {F32: 1e-5, BF16: 2.0**-7}
@@ -66,6 +66,18 @@ def test_calls(shape: tuple[int, ...], scale: tuple[int, ...], types: Any, dropp
         assert [each.dtype for each in found[1:]] == list(types)
         assert [each.shape for each in found[1:]] == [each.shape for each in given]
     assert launched == ["scaled_sum", "scaled_sum_gradient", "scaled_sum_fold"] * 2
+
+
+@pytest.mark.parametrize(("shape", "scale"), [((3, 24, 4, 5), (24, 1, 1)), ((3, 7, 24), (24,))], ids=str)
+def test_what_is_kept_elsewhere(shape: tuple[int, ...], scale: tuple[int, ...], launched: list[str]) -> None:
+    x, gamma, residual = (drawn(*of, seed=k) for k, of in enumerate((shape, scale, shape)))
+    given = [x.requires_grad_(), gamma.contiguous().requires_grad_()]
+    with kept_elsewhere():
+        y = scaled_sum(*given, residual)
+    dy = drawn(*shape, seed=7)
+    for one, other in zip(*(torch.autograd.grad(z, given, dy) for z in (y, given[0] * given[1])), strict=True):
+        torch.testing.assert_close(one, other)
+    assert launched == ["scaled_sum", "scaled_sum_gradient", "scaled_sum_fold"]
 
 
 def test_derivatives_of_higher_order(launched: list[str]) -> None:

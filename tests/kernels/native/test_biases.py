@@ -199,6 +199,79 @@ def test_one_tap_and_what_does_not_learn(sums: Driver) -> None:
                         torch.testing.assert_close(one, other, rtol=2e-2, atol=4e-2)
 
 
+@pytest.mark.parametrize("extents", [(1, 1), (6, 4)])
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+def test_derivatives_of_products_under_autocast(sums: Driver, extents: tuple[int, int], way: Callable[[], Any]) -> None:
+    """Second ones, batched ones; and backward passes under autocast, where forward ones were not."""
+    theirs = nn.Conv2d(16, 24, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    fuse_biases(ours)
+    x, dy = (drawn(9, of, *extents, dtype=F32, seed=of).requires_grad_() for of in (16, 24))
+    found = []
+    for layer in (theirs, ours[0]):
+        with way():
+            with autocast():
+                y = layer(x)
+            first = torch.autograd.grad(y, [x, *layer.parameters()], dy.to(y.dtype), create_graph=True)
+            second = torch.autograd.grad(sum(one.float().square().sum() for one in first), [dy, layer.weight])
+            with autocast():
+                many = torch.stack([drawn(*dy.shape, seed=seed) for seed in range(3)])
+                batched = torch.autograd.grad(layer(x), [x, *layer.parameters()], many, is_grads_batched=True)
+            y = layer(x)
+            with autocast():
+                exact = torch.autograd.grad(y, [x, layer.weight], dy)
+            found.append([*first, *second, *batched])
+            wide = torch.autograd.grad(theirs(x), [x, theirs.weight], dy)
+            if extents == (1, 1) and layer is not theirs:  # in f32, as the layer was
+                for one, other in zip(exact, wide, strict=True):
+                    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for one, other in zip(*found, strict=True):
+        assert one.dtype is other.dtype
+        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+def test_what_is_no_product_of_pixels(sums: Driver, way: Callable[[], Any]) -> None:
+    """Images without a batch, of one channel, of no pixels; numbers that are complex."""
+    with way():
+        for channels, shape in ((16, (16, 16, 4)), (1, (2, 1, 6, 4))):
+            theirs = nn.Conv2d(channels, 24, 1).to(BF16, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            ours = nn.Sequential(copy.deepcopy(theirs))
+            fuse_biases(ours)
+            x = drawn(*shape)
+            assert torch.equal(ours(x), theirs(x))
+            assert ours(x).stride() == theirs(x).stride()
+        with pytest.raises(RuntimeError, match="size"):
+            ours(drawn(2, 1, 0, 4))
+        theirs = nn.Conv2d(16, 24, 1, dtype=torch.complex64)
+        ours = nn.Sequential(copy.deepcopy(theirs))
+        fuse_biases(ours)
+        x = torch.randn(3, 16, 1, 1, dtype=torch.complex64)
+        for one, other in zip(
+            *(torch.autograd.grad(of(x).abs().sum(), [*of.parameters()]) for of in (ours, theirs)), strict=True
+        ):
+            torch.testing.assert_close(one, other)
+
+
+def test_images_are_kept_for_what_learns(sums: Driver) -> None:
+    """Where the filter does not, they are not."""
+    for learns in (True, False):
+        ours = nn.Sequential(nn.Conv2d(16, 24, 1).to(BF16, memory_format=torch.channels_last))  # type: ignore[call-overload]
+        fuse_biases(ours)
+        ours[0].weight.requires_grad_(learns)
+        for way in (by_python, contextlib.nullcontext):
+            kept: list[Tensor] = []
+
+            def pack(tensor: Tensor, kept: list[Tensor] = kept) -> Tensor:
+                kept.append(tensor)
+                return tensor
+
+            with way(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                y = ours(drawn(2, 16, 6, 4).requires_grad_())
+                torch.autograd.grad(y.sum(), ours[0].bias)
+            assert any(tuple(tensor.shape) == (2, 16, 6, 4) for tensor in kept) is learns
+
+
 def test_a_bias_that_is_not_the_filters(sums: Driver) -> None:
     """torch says so; a product would spread it."""
     ours = nn.Sequential(nn.Conv2d(16, 24, 1).to(BF16, memory_format=torch.channels_last))  # type: ignore[call-overload]
