@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tapestry.kernels.cost.gpu import tuned_gpu
-from tapestry.kernels.torch_timing import graph_us
+from tapestry.kernels.tensors.timing import graph_us
 
 ROTATED_BYTES = 200e6  # several times the L2
 CALLS = 25

@@ -152,8 +152,8 @@ def forward_and_backward(case: Case) -> None:
 
 def operators(case: Case) -> None:
     """Those of torch.compile's graphs, as such graphs call them, with an f32 filter."""
-    from tapestry.kernels.torch_geometry import packed
-    from tapestry.kernels.torch_operators import gradients, lowered
+    from tapestry.kernels.tensors.geometry import packed
+    from tapestry.kernels.tensors.operators import gradients, lowered
 
     number = packed((1, 1), (case.filter_size // 2,) * 4, (1, 1))
     x, w, dy = case.x.detach(), case.ours.weight.detach(), case.dy
@@ -200,10 +200,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="where the figures go too")
     path, failed, begun = parser.parse_args().json, 0, perf_counter()
-    from tapestry.kernels import torch_native
+    from tapestry.kernels.tensors import native_calls
 
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, µs a call on the host", flush=True)
-    native = torch_native.wait()
+    native = native_calls.wait()
     print(f"native calls: {native}, after {perf_counter() - begun:.0f} s", flush=True)
     cases = []
     for settings in (("width 8", 64, 8, 3), ("depthwise", 64, 64, 3)):

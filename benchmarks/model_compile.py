@@ -130,10 +130,10 @@ class Compiled:
         """Seconds until the first steps are over."""
         import torch
 
-        from tapestry.kernels import torch_native
+        from tapestry.kernels.tensors import native_calls
 
         took = sum(first_s(step) for step in self.steps.values())
-        self.found["native"] = torch_native.wait()
+        self.found["native"] = native_calls.wait()
         for step in self.steps.values():
             step()  # some are compiled again for the second
         torch.cuda.empty_cache()

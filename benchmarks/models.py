@@ -136,9 +136,9 @@ class Measurement:
         """What is asked once for each layer is known: cuDNN's algorithms, and kernels of ours; so is the extension."""
         import torch
 
-        from tapestry.kernels import torch_native
+        from tapestry.kernels.tensors import native_calls
 
-        self.case["native"] = torch_native.wait()
+        self.case["native"] = native_calls.wait()
         try:
             for step in self._training().values():
                 step()
@@ -157,13 +157,13 @@ class Measurement:
         """The same of models that are bf16 altogether."""
         import torch
 
-        from tapestry.kernels import torch_native
+        from tapestry.kernels.tensors import native_calls
         from tapestry.kernels.torch import fuse_for_training
 
         theirs, whole = self.theirs.halved(), self.theirs.halved()
         fuse_for_training(whole.model)
         self.halved = {"cudnn": theirs.training(), "everything": whole.training()}
-        self.case["native"] = torch_native.wait()
+        self.case["native"] = native_calls.wait()
         for step in self.halved.values():
             step()
         torch.cuda.empty_cache()
@@ -248,9 +248,9 @@ class Measurement:
 
     def fusion(self) -> None:
         """Everything that inference needs is compiled."""
-        from tapestry.kernels import torch_native
+        from tapestry.kernels.tensors import native_calls
 
-        self.case["native"] = torch_native.wait()
+        self.case["native"] = native_calls.wait()
         for contender in self._narrow().values():
             contender.inference()()
 

@@ -72,7 +72,7 @@ class Case:
     """One shape: torch's layers and ours, and tensors in turn."""
 
     def __init__(self, shape: Shape) -> None:
-        from tapestry.kernels.torch_norms import NormAct2d
+        from tapestry.kernels.layers.norms import NormAct2d
 
         torch.manual_seed(0)
         self.shape = shape

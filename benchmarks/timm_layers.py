@@ -45,8 +45,8 @@ def grouped(model: Any, extents: tuple[int, ...]) -> Iterator[ConvolutionProblem
     """The grouped convolutions of a model on the device "meta" that the kernels compute, of one bf16 image."""
     import torch
 
-    from tapestry.kernels.torch_models import convolutions
-    from tapestry.kernels.torch_replacement import unfit
+    from tapestry.kernels.models.convolutions import convolutions
+    from tapestry.kernels.models.replacement import unfit
 
     images = torch.empty(1, *extents, dtype=torch.bfloat16)
     for met in convolutions(model.to(torch.bfloat16), images):
@@ -124,8 +124,8 @@ def measure(given: argparse.Namespace) -> None:
     from tapestry.kernels.cost.contenders import contenders
     from tapestry.kernels.cost.cudnn import is_faster
     from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.models.tuning import ROUNDS, Clock, Operands, agreeing
     from tapestry.kernels.runtime.device import properties
-    from tapestry.kernels.torch_tuning import ROUNDS, Clock, Operands, agreeing
 
     deadline, gpu = monotonic() + given.limit, described_gpu(properties(0))
     first, step = given.share

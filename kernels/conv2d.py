@@ -94,10 +94,10 @@ def forget() -> None:
 
 def _repeated(steps: prepare.Steps) -> Callable[[int], int] | None:
     """What repeats calls of torch tensors, once the extension is there; arrays have other keys from then on."""
-    from . import torch_native
+    from .tensors import native_calls
 
-    torch_native.begin()
-    return torch_native.repeated(steps.launches)
+    native_calls.begin()
+    return native_calls.repeated(steps.launches)
 
 
 def conv2d(

@@ -68,7 +68,7 @@ def warm_up(
         if what not in PASSES:
             raise WrongValue("no such pass", where="warm_up", expected=", ".join(PASSES), came=repr(what))
     if model:
-        from .torch_native import begin
+        from .tensors.native_calls import begin
 
         begin()
     called = _called(plan, example) if model else []
@@ -83,7 +83,7 @@ def warm_up(
         made = compile_all(wanted, arch, jobs, note)
     _begin(list(later), arch, serve=False)
     if model and progress:
-        from .torch_native import state
+        from .tensors.native_calls import state
 
         print(f"calls without Python: {state()}", file=sys.stderr)
     return made
@@ -107,9 +107,9 @@ def _called(model: Any, example: Any) -> list[Called]:
     """What a model's layers are called for, each kind once."""
     import torch
 
-    from .torch_large_filters import LargeFilters
-    from .torch_layers import GroupedConv2d
-    from .torch_models import convolutions
+    from .layers.grouped import GroupedConv2d
+    from .layers.large_filters import LargeFilters
+    from .models.convolutions import convolutions
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
@@ -129,17 +129,17 @@ def _layers(
     Those that take longest to be compiled come first, of those that have to be chosen: others are chosen meanwhile.
     """
     from .choosing import Call, chosen
-    from .torch_biases import BiasedConv2d, BiasedLinear
-    from .torch_calls import left_on
-    from .torch_channel_sums import sum_kinds
-    from .torch_excitation import excitation_kinds
-    from .torch_gelu import gelu_kinds
-    from .torch_layer_norms import row_kinds
-    from .torch_layers import GroupedConv2d
-    from .torch_norms import kinds, lowered
-    from .torch_pools import pool_kinds
-    from .torch_response_norms import response_kinds
-    from .torch_scales import scale_kinds
+    from .layers.biases import BiasedConv2d, BiasedLinear
+    from .layers.gelu import gelu_kinds
+    from .layers.grouped import GroupedConv2d
+    from .layers.layer_norms import row_kinds
+    from .layers.norms import kinds, lowered
+    from .layers.pools import pool_kinds
+    from .layers.response_norms import response_kinds
+    from .models.excitations import excitation_kinds
+    from .models.scales import scale_kinds
+    from .tensors.channel_sums import sum_kinds
+    from .tensors.convolution_calls import left_on
 
     # Nothing has to be chosen for these: they are compiled while the first of the others are chosen.
     yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)
@@ -172,7 +172,7 @@ def _rounded(called: Sequence[Called], passes: Sequence[Pass], gpu: Gpu) -> Iter
     """What torch.compile calls for beside that: gradients of f32 filters that it rounds, as the operators do."""
     if not called or "weight_gradient" not in passes:
         return  # nor is torch asked for
-    from .torch_calls import left_on
+    from .tensors.convolution_calls import left_on
 
     for of in called:
         if of.wide and not left_on(of.problem, "weight_gradient", gpu):
@@ -184,7 +184,7 @@ def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:
 
     begin(wanted, arch)
     if serve:
-        from .torch_calls import compile_in_background
+        from .tensors.convolution_calls import compile_in_background
 
         compile_in_background()
 

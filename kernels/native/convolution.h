@@ -29,7 +29,7 @@ bool add_lowered_images(Key& key, const Tensor& x, at::ScalarType dtype) {
   return true;
 }
 
-// Whether the kernels take images of their type as they lie: as `torch_operands.walked` says.
+// Whether the kernels take images of their type as they lie: as `tensors/operands.walked` says.
 bool is_walked(const Tensor& x) {
   if (x.is_contiguous(at::MemoryFormat::ChannelsLast)) return true;
   const auto size = static_cast<int64_t>(x.element_size());

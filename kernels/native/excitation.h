@@ -9,7 +9,7 @@
 namespace tapestry {
 namespace {
 
-enum ImageCall : int64_t { kMeans, kScaled, kProducts, kMapped };  // in the order of `torch_image_calls.TOLD`
+enum ImageCall : int64_t { kMeans, kScaled, kProducts, kMapped };  // in the order of `tensors/image_calls.TOLD`
 
 Plans images;
 

@@ -29,7 +29,7 @@ struct Channels {
   }
 };
 
-// Of what a layer of `torch_biases` made whose bias learns; none of anything else.
+// Of what a layer of `layers/biases` made whose bias learns; none of anything else.
 std::optional<Channels> channels_of(const Tensor& x) {
   const auto node = x.grad_fn();
   const auto learns = [&](size_t edge) { return node->next_edge(edge).is_valid(); };

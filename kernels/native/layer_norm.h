@@ -1,6 +1,6 @@
 // Layer norms of rows, channels innermost in memory: `layer_norm` is what a layer calls.
 //
-// Launches take tensors in the order in which `torch_layer_norms` names them, without those that are not there.
+// Launches take tensors in the order in which `tensors/layer_norm_calls` names them, without those that are not there.
 
 #pragma once
 

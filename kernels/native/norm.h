@@ -1,7 +1,7 @@
 // Batch norms in training with the activation behind them: `norm` is what a layer calls, `lowered_norm` and
 // `lowered_norm_gradients` are operators of graphs of torch.compile.
 //
-// Launches take a norm's tensors in the order in which `torch_norm_calls` names them, without those that are not there.
+// Launches take a norm's tensors in the order in which `tensors/norm_calls` names them, without those that are not there.
 
 #pragma once
 

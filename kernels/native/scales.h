@@ -1,6 +1,6 @@
 // Layer scales and the residuals behind them: `scaled_sum` is what a block calls.
 //
-// Launches take tensors in the order in which `torch_scale_calls` names them, without factors where there are none.
+// Launches take tensors in the order in which `tensors/scale_calls` names them, without factors where there are none.
 
 #pragma once
 

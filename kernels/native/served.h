@@ -42,7 +42,7 @@ Plans plans;
 
 bool is_half(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
-// Types of a bias: as `torch_operands.ADDED`.
+// Types of a bias: as `tensors/operands.ADDED`.
 bool is_added(at::ScalarType dtype) { return is_half(dtype) || dtype == at::kFloat; }
 
 bool is_plain(const Tensor& tensor) {

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tapestry.kernels import torch_autograd, torch_native
 from tapestry.kernels.normalization.stretches import Launch
 from tapestry.kernels.runtime import device
+from tapestry.kernels.tensors import autograd, native_calls
 
 from . import host_compiler
 from .normalization.launches import run as run_emulated
@@ -49,7 +49,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch, calls: ModuleType, kernels: Sequen
     moving = SimpleNamespace(launches=lambda make, _: Emulated(make, kernels, names))
     for name, stands_in in {"prepared": prepared, "moving": moving, "torch_stream": lambda _: 0, "_plans": {}}.items():
         monkeypatch.setattr(calls, name, stands_in)
-    monkeypatch.setattr(torch_native, "_begun", True)  # no extension is made for calls without a GPU
-    monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
+    monkeypatch.setattr(native_calls, "_begun", True)  # no extension is made for calls without a GPU
+    monkeypatch.setattr(autograd, "plain", lambda *tensors: True)
     monkeypatch.setattr(device, "properties", lambda number: SimpleNamespace(sms=2))
     return names

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from tapestry.kernels import torch_calls, torch_library
 from tapestry.kernels.convolution import choices, tuned, wide
 from tapestry.kernels.convolution.configuration import ForwardConfiguration
 from tapestry.kernels.convolution.configuration import legal as forward_legal
@@ -23,6 +22,7 @@ from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut, W
 from tapestry.kernels.convolution.wide_weight_gradient import legal as wide_gradient_legal
 from tapestry.kernels.cost.contenders import contenders
 from tapestry.kernels.cost.gpu import known_gpu
+from tapestry.kernels.tensors import convolution_calls, library
 
 from .processes import another_process
 from .tuned_kinds import GPU, KINDS, SQUARE
@@ -106,19 +106,21 @@ def test_ways_are_kept_apart_by_what_follows_the_sums(folder: Path) -> None:
 
 
 def test_whoever_was_faster_computes_as_cudnn_is_set(folder: Path) -> None:
-    setting, other = torch_library.setting(), "cuDNN 1, benchmark"
+    setting, other = library.setting(), "cuDNN 1, benchmark"
     guessed = choices.left_to_cudnn(SQUARE, "forward", GPU)
     for theirs in (3.0, 5.0):
         tuned.keep_times(SQUARE, "forward", GPU, setting, 4.0, theirs)
         tuned.keep_times(SQUARE, "forward", GPU, other, 4.0, 8.0 - theirs)
         for _ in range(2):
-            assert torch_calls.left_on(SQUARE, "forward", GPU) is (theirs < 4.0)
+            assert convolution_calls.left_on(SQUARE, "forward", GPU) is (theirs < 4.0)
             assert tuned.left(SQUARE, "forward", GPU, other) is (theirs > 4.0)
             another_process()
-    assert torch_calls.left_on(SQUARE, "weight_gradient", GPU) == choices.left_to_cudnn(SQUARE, "weight_gradient", GPU)
+    assert convolution_calls.left_on(SQUARE, "weight_gradient", GPU) == choices.left_to_cudnn(
+        SQUARE, "weight_gradient", GPU
+    )
     with torch.backends.cudnn.flags(benchmark=not torch.backends.cudnn.benchmark):
-        assert torch_library.setting() != setting
-        assert torch_calls.left_on(SQUARE, "forward", GPU) is guessed
+        assert library.setting() != setting
+        assert convolution_calls.left_on(SQUARE, "forward", GPU) is guessed
 
 
 def test_other_sources_of_kernels_find_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

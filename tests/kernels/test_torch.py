@@ -1,6 +1,6 @@
 """The torch face on CPU tensors, where torch's own convolution is underneath: everything around the kernels.
 
-The kernels under the operators: gpu/test_torch.py. Replacing layers of models: test_torch_models.py.
+The kernels under the operators: gpu/test_torch.py. Replacing layers of models: models/test_replacement.py.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from torch import Tensor, fx, nn
 
 from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.tensors.geometry import packed, unpacked
 from tapestry.kernels.torch import conv2d, replace_convolutions
-from tapestry.kernels.torch_geometry import packed, unpacked
 
 Steps = tuple[list[int], list[int], list[int], int]
 

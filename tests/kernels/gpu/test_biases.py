@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_channel_sums, torch_native
+from tapestry.kernels.tensors import channel_sums as sums
+from tapestry.kernels.tensors import native_calls
+from tapestry.kernels.tensors.channel_sums import channel_sums
 from tapestry.kernels.torch import fuse_biases, replace_convolutions
-from tapestry.kernels.torch_channel_sums import channel_sums
 
 from .graphs import captured
 
@@ -60,8 +61,8 @@ def test_layers(layer: nn.Conv2d, dtype: torch.dtype, monkeypatch: pytest.Monkey
         asked.append(of.shape)
         return channel_sums(of, dtype, last)
 
-    monkeypatch.setattr(torch_channel_sums, "channel_sums", noted)
-    torch_channel_sums.forget()
+    monkeypatch.setattr(sums, "channel_sums", noted)
+    sums.forget()
     for _ in range(3):  # the last ones by the extension, if it is there
         with torch.autocast("cuda", torch.bfloat16, enabled=dtype is torch.float32):
             y = model(x)
@@ -94,11 +95,11 @@ def test_layers_that_torch_computes(
     """Their own gradients have the bits that torch gives, but where a convolution has one tap, which is a product;
     those of biases are sums in f32.
     """
-    if native and torch_native.wait() != "ready":
-        pytest.skip(torch_native.state())
+    if native and native_calls.wait() != "ready":
+        pytest.skip(native_calls.state())
     if not native:
         for name in ("linked", "biased_linear", "biased_convolution"):
-            monkeypatch.setattr(torch_native, name, None)
+            monkeypatch.setattr(native_calls, name, None)
     theirs = nn.Sequential(layer).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ours = copy.deepcopy(theirs)
     assert fuse_biases(ours) == ["0"]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tapestry.kernels.layers.stem import OverBlocks, Stem
 from tapestry.kernels.torch import GroupedConv2d, fuse_for_inference, replace_convolutions
-from tapestry.kernels.torch_stem import OverBlocks, Stem
 from tapestry.kernels.warm_up import warm_up
 
 from .graphs import captured

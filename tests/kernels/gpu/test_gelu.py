@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tapestry.kernels import torch_native
+from tapestry.kernels.tensors import native_calls
 from tapestry.kernels.torch import fuse_biases
 
 from .closeness import close
@@ -27,8 +27,8 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def _with_the_extension() -> None:
-    if torch_native.wait() != "ready":
-        pytest.skip(torch_native.state())
+    if native_calls.wait() != "ready":
+        pytest.skip(native_calls.state())
 
 
 def drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from tapestry.kernels.layers.large_filters import LargeFilters
 from tapestry.kernels.torch import replace_convolutions
-from tapestry.kernels.torch_large_filters import LargeFilters
 from tapestry.kernels.warm_up import warm_up
 
 from .test_first_layers import close, exact_reference, results

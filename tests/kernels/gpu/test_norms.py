@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_native
+from tapestry.kernels.layers.norms import NormAct2d
+from tapestry.kernels.tensors import native_calls
+from tapestry.kernels.tensors.norm_library import FUNCTIONS
 from tapestry.kernels.torch import fuse_norms
-from tapestry.kernels.torch_norm_library import FUNCTIONS
-from tapestry.kernels.torch_norms import NormAct2d
 
 from .closeness import UNITS, close
 from .graphs import captured
@@ -163,7 +163,7 @@ def test_results_repeat() -> None:
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
 def test_compiled(backend: str) -> None:
     """The first step by way of Python, the others by the extension, where it is there."""
-    torch_native.wait()
+    native_calls.wait()
     ours, x = layer(32, "silu"), images((4, 32, 16, 16), torch.bfloat16, 1).requires_grad_()
     before, dy = copy.deepcopy(ours), torch.randn_like(x)
     compiled = torch.compile(ours, fullgraph=True, backend=backend)

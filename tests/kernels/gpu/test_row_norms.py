@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tapestry.kernels.layers.layer_norms import FusedLayerNorm
+from tapestry.kernels.layers.response_norms import FusedResponseNorm
 from tapestry.kernels.torch import fuse_norms
-from tapestry.kernels.torch_layer_norms import FusedLayerNorm
-from tapestry.kernels.torch_response_norms import FusedResponseNorm
 
 from .closeness import UNITS, close
 from .graphs import captured

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tapestry.kernels.torch_scale_calls import scaled_sum
+from tapestry.kernels.tensors.scale_calls import scaled_sum
 
 from .closeness import UNITS, close
 from .graphs import captured

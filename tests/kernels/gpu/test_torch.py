@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_calls, torch_native
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.runtime.moving import Moving
+from tapestry.kernels.tensors import convolution_calls, native_calls
+from tapestry.kernels.tensors.geometry import packed
 from tapestry.kernels.torch import (
     FusedForTraining,
     conv2d,
@@ -19,7 +20,6 @@ from tapestry.kernels.torch import (
     fuse_for_training,
     replace_convolutions,
 )
-from tapestry.kernels.torch_geometry import packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -102,7 +102,7 @@ def test_parts_of_channels_are_not_copied(name: str, monkeypatch: pytest.MonkeyP
     others = torch.autograd.grad(expected, (x, w), dy)
     part = channels_last(n, 2 * c + 8, *extents)[:, c + 8 :].copy_(x.detach()).requires_grad_()
     slope = channels_last(n, dy.shape[1] + 24, *dy.shape[2:])[:, 8:-16].copy_(dy)
-    monkeypatch.setattr(torch_calls, "dense", None)
+    monkeypatch.setattr(convolution_calls, "dense", None)
     found = run(part, w, None, steps)
     assert not any(given.is_contiguous(memory_format=torch.channels_last) for given in (part, slope))
     for one, other in zip((found, *torch.autograd.grad(found, (part, w), slope)), (expected, *others), strict=True):
@@ -112,16 +112,16 @@ def test_parts_of_channels_are_not_copied(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", list(CASES))
 def test_launches_are_told_addresses_and_not_prepared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On this GPU a tensor map holds its address as a word that can be written; results at new addresses are right."""
-    monkeypatch.setattr(torch_calls, "_plans", {})
-    for what in torch_native.CALLS:  # all by way of Python
-        monkeypatch.setattr(torch_native, what, None)
+    monkeypatch.setattr(convolution_calls, "_plans", {})
+    for what in native_calls.CALLS:  # all by way of Python
+        monkeypatch.setattr(native_calls, what, None)
     steps, kept = CASES[name][2], []
     for _ in range(3):
         given = [t.requires_grad_() for t in operands(name)]
         y = run(*given, steps)
         kept.append((given, y, torch.autograd.grad(y, given, torch.ones_like(y))))
-    launches = [found for plan in torch_calls._plans.values() for found in plan.launches.values()]
-    launches += [pair.launches for plan in torch_calls._plans.values() for pair in plan.pairs.values()]
+    launches = [found for plan in convolution_calls._plans.values() for found in plan.launches.values()]
+    launches += [pair.launches for plan in convolution_calls._plans.values() for pair in plan.pairs.values()]
     assert len(launches) == 2
     assert all(isinstance(found, Moving) for found in launches)
     first = (kept[0][1], *kept[0][2])
@@ -338,8 +338,8 @@ def test_a_fused_model_computes_what_it_did_in_f32() -> None:
 
 @pytest.mark.parametrize(("channels", "out", "size"), [(3, 32, 3), (3, 16, 3), (3, 64, 7), (1, 24, 2)])
 def test_the_first_layer_is_computed_over_blocks_of_pixels(channels: int, out: int, size: int) -> None:
-    from tapestry.kernels.torch_stem import Stem
-    from tapestry.kernels.torch_timm import moved
+    from tapestry.kernels.layers.stem import Stem
+    from tapestry.kernels.layers.timm import moved
 
     layer = nn.Conv2d(channels, out, size, 2, size // 2).to("cuda")
     scale, bias = torch.rand(out, device="cuda") + 0.5, torch.randn(out, device="cuda")
@@ -362,30 +362,30 @@ def test_products_take_what_follows_along(channels: int, out: int) -> None:
 
 @pytest.mark.parametrize("activation", ["", "relu", "silu", "gelu", "hardswish"])
 def test_the_fused_operator_on_cuda_is_the_one_in_steps(activation: str) -> None:
-    from tapestry.kernels import torch_fused
+    from tapestry.kernels.layers import fused
 
     x, w, bias = operands("width 8")
     steps = CASES["width 8"][2]
     scale, residual = torch.rand(64, device="cuda") + 0.5, torch.randn_like(x)
-    found = torch_fused.operator(x, w, scale, bias.float(), residual, activation, *steps)
+    found = fused.operator(x, w, scale, bias.float(), residual, activation, *steps)
     y = wide(x, w, None, steps) * scale[:, None, None] + bias.float()[:, None, None] + residual.float()
-    close(found, torch_fused.FUNCTIONS[activation](y))
+    close(found, fused.FUNCTIONS[activation](y))
     arguments = (x, w, scale, bias.float(), residual, activation, *steps)
-    assert torch.library.opcheck(torch_fused.operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
+    assert torch.library.opcheck(fused.operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_until_a_kernel_is_there_cudnn_computes() -> None:
-    from tapestry.kernels import torch_calls
-    from tapestry.kernels.torch_geometry import geometry_of
+    from tapestry.kernels.tensors import convolution_calls
+    from tapestry.kernels.tensors.geometry import geometry_of
 
     x, w = torch.randn(2, 64, 12, 31, device="cuda").half(), torch.randn(64, 8, 3, 2, device="cuda").half()
     x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
-    torch_calls.compile_in_background()
+    convolution_calls.compile_in_background()
     try:
         first = [conv2d(x, w, padding=(1, 1), groups=8) for _ in range(2)]
     finally:
-        torch_calls.compile_in_background(False)
-    last = torch_calls.forward(x, w, None, geometry_of(1, 1, 1, 8, (3, 2)))
+        convolution_calls.compile_in_background(False)
+    last = convolution_calls.forward(x, w, None, geometry_of(1, 1, 1, 8, (3, 2)))
     for y in first:
         close(y, last, terms=48)
 

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels import torch as tk
-from tapestry.kernels import torch_calls, torch_library, torch_tuning
 from tapestry.kernels.convolution import tuned
 from tapestry.kernels.convolution.recipes import PASSES, walk
 from tapestry.kernels.cost.contenders import contenders
 from tapestry.kernels.cost.gpu import described_gpu
+from tapestry.kernels.models import tuning
 from tapestry.kernels.runtime.device import properties
-from tapestry.kernels.torch_geometry import Geometry
+from tapestry.kernels.tensors import convolution_calls, library
+from tapestry.kernels.tensors.geometry import Geometry
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -39,7 +40,8 @@ def made():
 """
 LATER = """
 import torch
-from tapestry.kernels import torch as tk, torch_calls
+from tapestry.kernels import torch as tk
+from tapestry.kernels.tensors import convolution_calls
 from tapestry.kernels.convolution import tuned
 model = made()
 print(len(tk.replace_convolutions(model).taken))
@@ -59,9 +61,9 @@ print(len(asked), all(one is not None for one in asked))
 
 @pytest.fixture(autouse=True)
 def planned_anew(folder: Path) -> Iterator[None]:
-    torch_calls.forget()
+    convolution_calls.forget()
     yield
-    torch_calls.forget()
+    convolution_calls.forget()
 
 
 def _model() -> nn.Module:
@@ -92,7 +94,7 @@ def test_what_was_fastest_runs_and_is_right() -> None:
         assert row.refused == (), row
         assert 0 < row.tuned <= row.untuned, row
         assert row.cudnn > 0, row
-        assert torch_calls.left_on(row.problem, row.what, gpu) is row.left, row
+        assert convolution_calls.left_on(row.problem, row.what, gpu) is row.left, row
         if row.what == "weight_gradient":
             assert tuned.gradient_cut(row.problem, gpu) is not None
         elif row.problem.narrow:
@@ -116,21 +118,21 @@ def test_whoever_the_clock_says_is_faster_computes(monkeypatch: pytest.MonkeyPat
     x = torch.randn(8, 64, 28, 28, device="cuda").bfloat16().to(memory_format=torch.channels_last)
     tk.replace_convolutions(model)
     before, seen = model(x), []
-    by_cudnn = torch_tuning.Operands.by_cudnn
+    by_cudnn = tuning.Operands.by_cudnn
 
-    def noted(operands: torch_tuning.Operands) -> torch_tuning.Call:
+    def noted(operands: tuning.Operands) -> tuning.Call:
         seen.append(by_cudnn(operands))
         return seen[-1]
 
-    monkeypatch.setattr(torch_tuning.Operands, "by_cudnn", noted)
-    monkeypatch.setattr(torch_tuning.Clock, "us", lambda clock, call: theirs if call in seen else 2.0)
+    monkeypatch.setattr(tuning.Operands, "by_cudnn", noted)
+    monkeypatch.setattr(tuning.Clock, "us", lambda clock, call: theirs if call in seen else 2.0)
     (row,) = tk.tune(model, x, passes=("forward",), cuts=2).passes
     assert (row.tuned, row.cudnn, row.left) == (2.0, theirs, theirs < 2.0)
     computed: list[int] = []
-    library = torch_library.forward
-    monkeypatch.setattr(torch_library, "forward", lambda *given: computed.append(1) or library(*given))
+    by_torch = library.forward
+    monkeypatch.setattr(library, "forward", lambda *given: computed.append(1) or by_torch(*given))
     with torch.no_grad():
-        y = torch_calls.forward(x, model[0].weight, None, Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8))
+        y = convolution_calls.forward(x, model[0].weight, None, Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8))
     assert len(computed) == row.left
     for made in (y, model(x)):
         torch.testing.assert_close(made.float(), before.float(), rtol=0.02, atol=0.02)

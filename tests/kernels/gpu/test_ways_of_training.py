@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_calls, torch_channel_sums, torch_native, torch_norm_calls
+from tapestry.kernels.tensors import channel_sums, convolution_calls, native_calls, norm_calls
 from tapestry.kernels.torch import fuse_for_training
 
 from .graphs import captured
@@ -125,7 +125,7 @@ def same(found: list[Tensor], expected: list[Tensor]) -> None:
 
 def test_callables_that_torch_captures() -> None:
     """`torch.cuda.make_graphed_callables`: every replay follows the weights, and has the bits of eager steps."""
-    torch_native.wait()
+    native_calls.wait()
     expected, model = trained(fused()), fused()
     before = copy.deepcopy(model.state_dict())
     with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
@@ -213,13 +213,13 @@ def test_a_model_of_halves_altogether(dtype: torch.dtype) -> None:
 
 def test_a_model_of_halves_is_called_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some steps convolutions, batch norms and sums of biases are launched by the extension."""
-    if torch_native.wait() != "ready":
-        pytest.skip(torch_native.state())
+    if native_calls.wait() != "ready":
+        pytest.skip(native_calls.state())
     model, asked = fused().to(torch.bfloat16), []
     expected = trained(model)[STEPS - 1]
     for where, what in (
-        (torch_calls, "forward"), (torch_calls, "gradients"), (torch_norm_calls, "forward"),
-        (torch_norm_calls, "gradient"), (torch_channel_sums, "channel_sums"),
+        (convolution_calls, "forward"), (convolution_calls, "gradients"), (norm_calls, "forward"),
+        (norm_calls, "gradient"), (channel_sums, "channel_sums"),
     ):  # fmt: skip
         before = getattr(where, what)
         monkeypatch.setattr(where, what, lambda *given, before=before: (asked.append(before), before(*given))[1])

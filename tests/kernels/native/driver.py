@@ -12,37 +12,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tapestry.kernels import (
-    torch_autograd,
-    torch_channel_sums,
-    torch_excitation,
-    torch_gelu,
-    torch_layer_norms,
-    torch_library,
-    torch_norm_library,
-    torch_norm_operators,
-    torch_operators,
-    torch_scale_calls,
-    torch_stem_calls,
-)
 from tapestry.kernels.convolution.prepare import Steps
+from tapestry.kernels.layers.fused import in_steps
 from tapestry.kernels.normalization.batch_norm import gradient_workspace
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.module import Described
-from tapestry.kernels.torch_fused import in_steps
-from tapestry.kernels.torch_fused_calls import Following
-from tapestry.kernels.torch_geometry import Geometry
-from tapestry.kernels.torch_norm_library import Norm
+from tapestry.kernels.tensors import (
+    autograd,
+    channel_sums,
+    excitations,
+    gelu_calls,
+    layer_norm_calls,
+    library,
+    norm_library,
+    norm_operators,
+    operators,
+    scale_calls,
+    stem_calls,
+)
+from tapestry.kernels.tensors.fused_calls import Following
+from tapestry.kernels.tensors.geometry import Geometry
+from tapestry.kernels.tensors.norm_library import Norm
 
 CONTEXT, STREAM = 0xC0, 0x5EED
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # What computes operators of graphs where the extension knows no call.
 BY_TORCH = (
-    torch_operators._cpu_lowered, torch_autograd.backward_of, torch_operators._cpu_gradients,
-    torch_norm_operators.norm_backward_of, torch_layer_norms.layer_norm_backward_of,
-    torch_excitation.squeeze_backward_of, torch_excitation.excite_backward_of, torch_stem_calls.first_backward_of,
-    torch_channel_sums.sums_of, torch_norm_operators._cpu_lowered, torch_norm_operators._cpu_gradient,
-    torch_scale_calls.scaled_sum_backward_of, torch_gelu.gelu_of, torch_gelu.gelu_gradient_of,
+    operators._cpu_lowered, autograd.backward_of, operators._cpu_gradients,
+    norm_operators.norm_backward_of, layer_norm_calls.layer_norm_backward_of,
+    excitations.squeeze_backward_of, excitations.excite_backward_of, stem_calls.first_backward_of,
+    channel_sums.sums_of, norm_operators._cpu_lowered, norm_operators._cpu_gradient,
+    scale_calls.scaled_sum_backward_of, gelu_calls.gelu_of, gelu_calls.gelu_gradient_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 
@@ -152,7 +152,7 @@ class Prepare:
             then = Following(*(next(given) if one else None for one in there), fused.activation or "")
             with torch.no_grad():
                 if then.residual is None and then.scale is None and not then.activation:
-                    found = torch_library.forward(at(image, x), at(taps, w), then.bias, *_moved(problem))
+                    found = library.forward(at(image, x), at(taps, w), then.bias, *_moved(problem))
                 else:
                     found = in_steps(at(image, x), at(taps, w), then, Geometry(*_moved(problem)))
                 at(made, out).copy_(found)
@@ -163,7 +163,7 @@ class Prepare:
         def kernel(given: int, taps: int, made: int) -> None:
             shape = at(made, out).shape
             with torch.no_grad():
-                found = torch_library.input_gradient(at(given, dy), at(taps, w), shape, *_moved(problem))
+                found = library.input_gradient(at(given, dy), at(taps, w), shape, *_moved(problem))
                 at(made, out).copy_(found)
 
         return self._steps(kernel, dy, w, out)
@@ -176,7 +176,7 @@ class Prepare:
         def kernel(image: int, given: int, made: int, *_: int) -> None:
             shape = at(made, out).shape
             with torch.no_grad():
-                found = torch_library.weight_gradient(at(image, x), at(given, dy), shape, *_moved(problem))
+                found = library.weight_gradient(at(image, x), at(given, dy), shape, *_moved(problem))
                 at(made, out).copy_(found)
 
         return self._steps(kernel, x, dy, out, *([] if room is None else [room]))
@@ -243,7 +243,7 @@ class Norms:
     def _forward(self, at: list[int], epsilon: float, activation: str, momentum: float, own: torch.dtype) -> None:
         x, y, statistics, room, residual, weight, bias, mean, variance, batches = at
         norm = Norm(self._channels(weight, own), self._channels(bias, own), epsilon, activation)
-        made, found = torch_norm_library.forward(self._image(x), self._image(residual) if residual else None, norm)
+        made, found = norm_library.forward(self._image(x), self._image(residual) if residual else None, norm)
         self._image(y).copy_(made)
         memory(statistics, (2, self.shape[1])).copy_(found)
         memory(room, (1,)).fill_(torch.nan)
@@ -259,7 +259,7 @@ class Norms:
         norm = Norm(self._channels(weight, own), self._channels(bias, own), epsilon, activation)
         told = memory(statistics, (2, self.shape[1]))
         kept = self._image(other) if other else None
-        made = torch_norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
+        made = norm_library.gradient(self._image(x), self._image(dy), kept, told, norm)
         memory(room, (self.worked_in,)).fill_(torch.nan)
         for address, value in zip((to_weight, to_bias), made[1:3], strict=True):
             memory(address, (self.shape[1],), own).copy_(value)

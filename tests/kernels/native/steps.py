@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_native
+from tapestry.kernels.tensors import native_calls
 from tapestry.kernels.torch import GroupedConv2d
 
 from .driver import Driver
@@ -35,8 +35,8 @@ def autocast() -> Iterator[None]:
 def by_python() -> Iterator[None]:
     """The extension is neither asked nor told."""
     with pytest.MonkeyPatch.context() as patch:
-        for what in torch_native.CALLS:
-            patch.setattr(torch_native, what, None)
+        for what in native_calls.CALLS:
+            patch.setattr(native_calls, what, None)
         yield
 
 

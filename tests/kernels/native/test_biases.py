@@ -15,11 +15,12 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.utils import prune
 
-from tapestry.kernels import torch_native
+from tapestry.kernels.layers.biases import BiasedConv2d, BiasedLinear
+from tapestry.kernels.tensors import native_calls
+from tapestry.kernels.tensors.bias_calls import linked
 from tapestry.kernels.torch import fuse_biases, fuse_for_inference, replace_convolutions
-from tapestry.kernels.torch_biases import BiasedConv2d, BiasedLinear, linked
 
-from ..test_torch_timm import ScaledStdConv2d
+from ..layers.test_timm import ScaledStdConv2d
 from .driver import Driver
 from .steps import BF16, F32, autocast, by_python, same, step
 from .test_channel_sums import sums
@@ -399,7 +400,7 @@ def test_calls_that_are_torchs(sums: Driver) -> None:
     images = layers("convolution")[1]
     assert images(drawn(16, 6, 4, dtype=F32)).shape == (24, 3, 2)
     assert not sums.ran
-    native = torch_native.linked
+    native = native_calls.linked
     assert native is not None
     y, bias = drawn(6, 24, dtype=F32), nn.Parameter(torch.zeros(24))
     assert native(y, bias, True) is not None

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tapestry.kernels import torch_calls, torch_channel_sums, torch_native
 from tapestry.kernels.normalization.stretches import Launch as Described
 from tapestry.kernels.runtime import background
+from tapestry.kernels.tensors import channel_sums, convolution_calls, native_calls
 
 from .driver import DTYPES, STREAM, Driver, Launch, memory
 from .steps import BF16, F32, autocast, by_python, layer, operands, same, step
@@ -60,13 +60,13 @@ def sums(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Ite
         return [Launch(driver, kernel(launch), at) for launch, at in zip(launches, addresses, strict=True)]
 
     def computed(x: Tensor) -> bool:
-        return x.dtype in torch_channel_sums.DTYPES and x.is_contiguous(memory_format=torch.channels_last)
+        return x.dtype in channel_sums.DTYPES and x.is_contiguous(memory_format=torch.channels_last)
 
-    monkeypatch.setattr(torch_channel_sums, "computed", computed)
-    monkeypatch.setattr(torch_channel_sums, "_rows", lambda x: x.is_contiguous())
-    monkeypatch.setattr(torch_channel_sums, "prepared", prepared)
-    monkeypatch.setattr(torch_channel_sums, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_channel_sums, "_known", {})
+    monkeypatch.setattr(channel_sums, "computed", computed)
+    monkeypatch.setattr(channel_sums, "_rows", lambda x: x.is_contiguous())
+    monkeypatch.setattr(channel_sums, "prepared", prepared)
+    monkeypatch.setattr(channel_sums, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(channel_sums, "_known", {})
     yield driver
     extension.forget_sums()
 
@@ -129,10 +129,10 @@ def test_what_torch_sums(sums: Driver) -> None:
     assert torch.equal(again, torch.full((16,), float(y[:, 0].numel())))
     sums.ran.clear()
     for unfit in (dy.double(), dy[:0], dy.contiguous()):
-        made = torch_channel_sums.channel_sums(unfit, unfit.dtype)
+        made = channel_sums.channel_sums(unfit, unfit.dtype)
         torch.testing.assert_close(made, unfit.sum((0, 2, 3)))
     assert not sums.ran
-    made = torch_channel_sums.channel_sums(dy, BF16)
+    made = channel_sums.channel_sums(dy, BF16)
     assert made.dtype is BF16
     assert sums.ran
 
@@ -147,28 +147,28 @@ def test_kernels_that_are_being_compiled(sums: Driver, monkeypatch: pytest.Monke
             raise background.Coming("image_sums")
         return ready(*given)
 
-    ready = torch_channel_sums.prepared
-    monkeypatch.setattr(torch_channel_sums, "prepared", prepared)
-    monkeypatch.setattr(torch_calls, "_background", True)
+    ready = channel_sums.prepared
+    monkeypatch.setattr(channel_sums, "prepared", prepared)
+    monkeypatch.setattr(convolution_calls, "_background", True)
     expected = dy.float().sum((0, 2, 3))
-    torch.testing.assert_close(torch_channel_sums.channel_sums(dy, F32), expected)
+    torch.testing.assert_close(channel_sums.channel_sums(dy, F32), expected)
     assert not sums.ran
     there = True
-    torch.testing.assert_close(torch_channel_sums.channel_sums(dy, F32), expected)
+    torch.testing.assert_close(channel_sums.channel_sums(dy, F32), expected)
     assert sums.ran == ["python"]
 
 
 def test_forgotten(sums: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too many kinds of calls are known, all are planned anew, by the extension, too."""
-    monkeypatch.setattr(torch_channel_sums, "REMEMBERED", 1)
+    monkeypatch.setattr(channel_sums, "REMEMBERED", 1)
     conv, (x, dy) = layer(bias=True), operands()
     assert conv.bias is not None
     conv.bias.data = conv.bias.data.float()
     for _ in range(2):
         step(conv, x.requires_grad_(), dy)
-    torch_channel_sums.channel_sums(many()[1], F32)
-    assert len(torch_channel_sums._known) == 1
+    channel_sums.channel_sums(many()[1], F32)
+    assert len(channel_sums._known) == 1
     sums.ran.clear()
     step(conv, x, dy)
     assert sums.ran == ["native"] * 3 + ["python"]
-    assert torch_native.convolve is not None
+    assert native_calls.convolve is not None

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tapestry.kernels import torch_calls, torch_native
 from tapestry.kernels.convolution import choices
+from tapestry.kernels.tensors import convolution_calls, native_calls
+from tapestry.kernels.tensors.operands import dense
 from tapestry.kernels.torch import conv2d
-from tapestry.kernels.torch_operands import dense
 
 from .driver import CONTEXT, STREAM, Driver
 from .steps import BF16, F32, autocast, both_ways, layer, operands, same, step
@@ -156,17 +156,17 @@ def test_tensors_of_other_kinds_are_left_to_torch(driver: Driver) -> None:
 
     conv, (x, _) = layer(), operands()
     assert conv(x) is not None
-    assert torch_native.convolve is not None
+    assert native_calls.convolve is not None
     number = conv._number
-    assert torch_native.convolve(x, conv.weight, None, number, 2) is not None
+    assert native_calls.convolve(x, conv.weight, None, number, 2) is not None
     others = [x.as_subclass(Named), x.to_sparse(), x.to("meta"), x.float(), x[0]]
     for other in others:
-        assert torch_native.convolve(other, conv.weight, None, number, 2) is None
-    assert torch_native.convolve(x, None, None, number, 2) is None
-    assert torch_native.convolve(x, conv.weight.float(), None, number, 2) is None  # autocast is off
+        assert native_calls.convolve(other, conv.weight, None, number, 2) is None
+    assert native_calls.convolve(x, None, None, number, 2) is None
+    assert native_calls.convolve(x, conv.weight.float(), None, number, 2) is None  # autocast is off
     bias = torch.zeros(16)
     for unfit in (bias, bias.bfloat16(), bias[::2], bias.to("meta")):  # no call with a bias came before
-        assert torch_native.convolve(x, conv.weight, unfit, number, 2) is None
+        assert native_calls.convolve(x, conv.weight, unfit, number, 2) is None
 
 
 def test_modes_and_transforms_are_left_to_torch(driver: Driver) -> None:
@@ -303,13 +303,13 @@ def test_passes_left_to_cudnn_stay_there(driver: Driver, monkeypatch: pytest.Mon
     monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: what == "input_gradient")
     both_ways(driver, conv, x.requires_grad_(), dy, native=1)
     monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: True)
-    monkeypatch.setattr(torch_calls, "_plans", {})
-    torch_native.forget()
+    monkeypatch.setattr(convolution_calls, "_plans", {})
+    native_calls.forget()
     both_ways(driver, conv, x, dy, native=0)
 
 
 def test_plans_that_are_forgotten_are_made_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_calls, "REMEMBERED", 2)
+    monkeypatch.setattr(convolution_calls, "REMEMBERED", 2)
     conv = layer()
     for _ in range(2):
         for rows in (5, 6, 7, 8):

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_excitation, torch_image_calls, torch_native
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.normalization import images
+from tapestry.kernels.tensors import excitations, image_calls, native_calls
 from tapestry.kernels.torch import fuse_excitations
 
-from ..test_torch_excitation import Excite
+from ..models.test_excitations import Excite
 from .driver import STREAM, Driver, Launch, memory
 from .steps import BF16, by_python, same, step
 
@@ -74,12 +74,12 @@ def calls(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> It
         return lambda cut, *at: (getattr(Memory(cut), what), at)
 
     stands_in = {what: call(what) for what in ("means", "products", "scaled", "mapped")}
-    monkeypatch.setattr(torch_image_calls, "CALLS", stands_in)
-    monkeypatch.setattr(torch_image_calls, "prepared", prepared)
-    monkeypatch.setattr(torch_image_calls, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_image_calls, "_known", {})
-    monkeypatch.setattr(torch_image_calls, "_told", set())
-    monkeypatch.setattr(torch_excitation, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    monkeypatch.setattr(image_calls, "CALLS", stands_in)
+    monkeypatch.setattr(image_calls, "prepared", prepared)
+    monkeypatch.setattr(image_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(image_calls, "_known", {})
+    monkeypatch.setattr(image_calls, "_told", set())
+    monkeypatch.setattr(excitations, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
     yield driver
     extension.forget_images()
 
@@ -139,7 +139,7 @@ def test_what_the_extension_does_not_know_is_pythons(calls: Driver) -> None:
     same(step(model, x, dy.contiguous()), expected)  # other strides than those of y
     assert calls.ran.count("native") >= 2
     y.backward(dy)  # of a call in Python, after the extension was told
-    given, native, other = drawn(1).requires_grad_(), torch_native.squeezed, torch_native.excited
+    given, native, other = drawn(1).requires_grad_(), native_calls.squeezed, native_calls.excited
     assert native is not None
     assert other is not None
     made = native(given)
@@ -147,7 +147,7 @@ def test_what_the_extension_does_not_know_is_pythons(calls: Driver) -> None:
     passed, mean, link = made
     for unfit in (mean.float(), mean[:, :4], mean[:1], mean.to("meta"), None):
         assert other(passed, unfit, link) is None  # type: ignore[arg-type]
-    assert other(passed, mean, torch_excitation.Link()) is None
+    assert other(passed, mean, excitations.Link()) is None
     assert other(passed, mean, link) is not None
     assert torch.equal(link.gate, mean)
     for unlike in (given.detach(), given.float(), given[:32], given.contiguous(), given.to("meta"), 3):

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from tapestry.kernels import torch_extension, torch_native
+from tapestry.kernels.tensors import extension as building
+from tapestry.kernels.tensors import native_calls
 
 from .driver import STREAM, Driver, Launch
 from .steps import operands
@@ -18,7 +19,7 @@ def test_calls_that_are_given_their_results(driver: Driver, extension: Any) -> N
     """Fixed addresses: what is launched again without Python, and what a call is known by."""
     ran: list[tuple[int, ...]] = []
     launch = Launch(driver, lambda *given: ran.append(given), (5, 6, 7))
-    again = torch_native.repeated([launch, Launch(driver, lambda *given: ran.append(given), (8, 9))])
+    again = native_calls.repeated([launch, Launch(driver, lambda *given: ran.append(given), (8, 9))])
     assert again is not None
     assert again(STREAM) == 0
     assert (ran, driver.ran) == ([(5, 6, 7), (8, 9)], ["native", "native"])
@@ -40,12 +41,12 @@ def test_without_a_compiler_calls_stay_in_python(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
     for command, why in (("/no/such/compiler", "No such file"), ("false", "exit 1")):
         monkeypatch.setenv("CXX", command)
-        with pytest.raises(torch_extension.NotBuilt, match=why):
-            torch_extension.made()
-    monkeypatch.setattr(torch_native, "_functions", tuple)
-    monkeypatch.setattr(torch_native, "convolve", None)
-    torch_native._serve(torch_extension.made)
-    assert torch_native.convolve is None
-    assert torch_native.state().startswith("off: false")
-    with pytest.raises(torch_extension.NotBuilt):
-        torch_extension.loaded(b"no library")
+        with pytest.raises(building.NotBuilt, match=why):
+            building.made()
+    monkeypatch.setattr(native_calls, "_functions", tuple)
+    monkeypatch.setattr(native_calls, "convolve", None)
+    native_calls._serve(building.made)
+    assert native_calls.convolve is None
+    assert native_calls.state().startswith("off: false")
+    with pytest.raises(building.NotBuilt):
+        building.loaded(b"no library")

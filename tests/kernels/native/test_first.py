@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_calls, torch_native, torch_pixels, torch_stem, torch_stem_calls
 from tapestry.kernels.convolution import choices
 from tapestry.kernels.convolution.pixels import Line, PixelKind
 from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.layers import stem
+from tapestry.kernels.layers.stem import OverBlocks, Stem
+from tapestry.kernels.tensors import convolution_calls, native_calls, pixel_blocks, stem_calls
 from tapestry.kernels.torch import replace_convolutions
-from tapestry.kernels.torch_stem import OverBlocks, Stem
 
 from .driver import DTYPES, STREAM, Driver, Launch, memory
 from .steps import BF16, F32, autocast, by_python, same, step
@@ -74,14 +75,14 @@ def first(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> It
 
         return [Launch(driver, kernel(launch), launch.arguments[:2]) for launch in launches]
 
-    monkeypatch.setattr(torch_stem_calls, "prepared", prepared)
-    monkeypatch.setattr(torch_stem_calls, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_pixels, "prepared", prepared)
-    monkeypatch.setattr(torch_pixels, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_pixels, "_launches", {})
-    monkeypatch.setattr(torch_stem_calls, "_plans", {})
-    monkeypatch.setattr(torch_stem_calls, "_gradients", {})
-    torch_stem._left.cache_clear()
+    monkeypatch.setattr(stem_calls, "prepared", prepared)
+    monkeypatch.setattr(stem_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(pixel_blocks, "prepared", prepared)
+    monkeypatch.setattr(pixel_blocks, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(pixel_blocks, "_launches", {})
+    monkeypatch.setattr(stem_calls, "_plans", {})
+    monkeypatch.setattr(stem_calls, "_gradients", {})
+    stem._left.cache_clear()
     yield driver
     extension.forget_firsts()
 
@@ -157,9 +158,9 @@ def test_what_is_not_computed_so(first: Driver) -> None:
         for _ in range(3):
             y = conv(x)
         assert first.ran[-3:] == ["native"] * 3
-        native = torch_native.first
+        native = native_calls.first
         assert native is not None
-        number = torch_stem_calls.number_of(form_of(conv))
+        number = stem_calls.number_of(form_of(conv))
         assert native(x, conv.weight, conv.bias, number) is not None
         for unlike in (learns, x.double(), x[:1], x[0], x.to("meta"), None, 3):
             assert native(unlike, conv.weight, conv.bias, number) is None  # type: ignore[arg-type]
@@ -190,9 +191,9 @@ def test_a_launch_that_is_refused(first: Driver) -> None:
             conv(x)
 
 
-def form_of(conv: OverBlocks) -> torch_stem_calls.Form:
+def form_of(conv: OverBlocks) -> stem_calls.Form:
     """That of images of 12 x 12."""
-    found = torch_stem_calls.form_of(3, (3, 3), conv.moved((12, 12)), (12, 12))
+    found = stem_calls.form_of(3, (3, 3), conv.moved((12, 12)), (12, 12))
     assert found is not None
     return found
 
@@ -200,10 +201,10 @@ def form_of(conv: OverBlocks) -> torch_stem_calls.Form:
 def test_blocks_in_f32_are_torchs(first: Driver) -> None:
     conv, x = layer(3, 2, 1), drawn((2, 3, 12, 12), 1)
     form = form_of(conv)
-    made = torch_pixels.gathered(x, form.blocks, F32)
-    torch.testing.assert_close(made, torch_pixels.gathered_by_torch(x, form.blocks))
+    made = pixel_blocks.gathered(x, form.blocks, F32)
+    torch.testing.assert_close(made, pixel_blocks.gathered_by_torch(x, form.blocks))
     torch.testing.assert_close(
-        torch_pixels.filter_over(conv.weight.detach(), form.blocks, F32).sum(), conv.weight.sum()
+        pixel_blocks.filter_over(conv.weight.detach(), form.blocks, F32).sum(), conv.weight.sum()
     )
     assert first.ran == []
 
@@ -239,7 +240,7 @@ def test_what_is_chosen_is_chosen_anew(first: Driver, monkeypatch: pytest.Monkey
         conv(x)
         first.ran.clear()
         monkeypatch.setattr(choices, "left_to_cudnn", lambda problem, what, gpu: True)
-        torch_calls.forget()
+        convolution_calls.forget()
         conv(x)
     assert first.ran == []
 
@@ -249,7 +250,7 @@ def test_no_images(first: Driver) -> None:
     with autocast():
         assert conv(drawn((0, 3, 12, 12), 1)).shape == (0, 16, 6, 6)
     made, blocks = Stem(conv.weight.detach().bfloat16(), None, None, "", conv.moved((12, 12))), form_of(conv).blocks
-    assert torch_pixels.gathered(drawn((0, 3, 12, 12), 1, BF16), blocks, BF16).shape == (0, 16, 6, 6)
+    assert pixel_blocks.gathered(drawn((0, 3, 12, 12), 1, BF16), blocks, BF16).shape == (0, 16, 6, 6)
     with pytest.raises(BadConvolution, match="channels"):
         made(drawn((2, 4, 12, 12), 1, BF16))
     assert first.ran == ["python"]  # the filter

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from tapestry.kernels import torch_fused_calls, torch_geometry, torch_native
-from tapestry.kernels.torch_fused import FusedConv2d
+from tapestry.kernels.layers.fused import FusedConv2d
+from tapestry.kernels.tensors import fused_calls, native_calls
+from tapestry.kernels.tensors.geometry import Geometry, packed
 
 from .driver import Driver
 from .steps import BF16, autocast, layer, operands
@@ -18,7 +19,7 @@ from .steps import BF16, autocast, layer, operands
 @pytest.mark.parametrize("activation", ["", "silu"])
 def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool, activation: str) -> None:
     x, other = operands()
-    geometry = torch_geometry.Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2)
+    geometry = Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2)
     scaled = torch.rand(16) if scale else None
     conv = FusedConv2d(layer().weight, scaled, torch.randn(16), activation, geometry)
     added = other if residual else None
@@ -44,10 +45,10 @@ def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool,
                 conv(x, added), found[0], atol=0.05, rtol=0.02
             )  # torch, one step after the other
         assert not driver.ran
-        assert torch_native.fused is not None
-        rest = (torch_fused_calls._NUMBERS[activation], torch_geometry.packed(*geometry[:3]), 2)
-        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias, added, *rest) is not None
+        assert native_calls.fused is not None
+        rest = (fused_calls._NUMBERS[activation], packed(*geometry[:3]), 2)
+        assert native_calls.fused(x, conv.weight, conv.scale, conv.bias, added, *rest) is not None
         for unfit in (x.float(), x[0], x.to("meta"), torch.randn(2, 16, 9, 6, dtype=BF16)):
-            assert torch_native.fused(unfit, conv.weight, conv.scale, conv.bias, added, *rest) is None
-        assert torch_native.fused(x, conv.weight, conv.scale, None, added, *rest) is None
-        assert torch_native.fused(x, conv.weight, conv.scale, conv.bias[:8], added, *rest) is None  # type: ignore[index]
+            assert native_calls.fused(unfit, conv.weight, conv.scale, conv.bias, added, *rest) is None
+        assert native_calls.fused(x, conv.weight, conv.scale, None, added, *rest) is None
+        assert native_calls.fused(x, conv.weight, conv.scale, conv.bias[:8], added, *rest) is None  # type: ignore[index]

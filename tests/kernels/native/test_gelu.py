@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from tapestry.kernels import torch_gelu, torch_native
+from tapestry.kernels.layers.gelu import SummedGELU
+from tapestry.kernels.tensors import gelu_calls, native_calls
 from tapestry.kernels.torch import fuse_biases, fuse_for_inference, fuse_norms
-from tapestry.kernels.torch_gelu import SummedGELU
 
-from ..test_torch_timm import ScaledStdConv2d
+from ..layers.test_timm import ScaledStdConv2d
 from .driver import DTYPES, STREAM, Driver, memory, prepared_by
 from .steps import BF16, F32, autocast, by_python
 from .test_biases import nodes_behind
@@ -52,10 +52,10 @@ class Kernels:
 
 @pytest.fixture
 def gelus(sums: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr(torch_gelu, "kernels", Kernels())
-    monkeypatch.setattr(torch_gelu, "prepared", prepared_by(sums))
-    monkeypatch.setattr(torch_gelu, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_gelu, "_plans", {})
+    monkeypatch.setattr(gelu_calls, "kernels", Kernels())
+    monkeypatch.setattr(gelu_calls, "prepared", prepared_by(sums))
+    monkeypatch.setattr(gelu_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(gelu_calls, "_plans", {})
     yield sums
     extension.forget_gelus()
 
@@ -252,7 +252,7 @@ def test_what_is_torchs(gelus: Driver) -> None:
         torch.testing.assert_close(ours(x), theirs(x))
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), theirs(x))
-    native = torch_native.gelu
+    native = native_calls.gelu
     assert native is not None
     y = torch.randn(4, 8, dtype=BF16, requires_grad=True)
     for other in (y, y * 2, y.detach(), None, 3):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_operators
+from tapestry.kernels.tensors import operators
 from tapestry.kernels.torch import GroupedConv2d, conv2d
 
 from .driver import Driver
@@ -21,21 +21,21 @@ def test_operators_of_graphs(taken: Driver, dtype: torch.dtype, lies: str) -> No
         x, dy = (torch.cat([tensor, tensor, tensor], 1).split(16, 1)[1] for tensor in (x, dy))
     elif lies == "turned":
         x, dy = x.contiguous(), dy.contiguous()
-    number, w = torch_operators.packed((1, 1), (1, 1, 1, 1), (1, 1)), conv.weight.detach()
+    number, w = operators.packed((1, 1), (1, 1, 1, 1), (1, 1)), conv.weight.detach()
 
     def computed() -> list[Tensor]:
-        y, taps = torch_operators.lowered(x, w, None, number, 2)
-        return [y, taps, *torch_operators.gradients(x, dy, w, taps, number, 2)]
+        y, taps = operators.lowered(x, w, None, number, 2)
+        return [y, taps, *operators.gradients(x, dy, w, taps, number, 2)]
 
     expected = computed()
     assert expected[1].numel() == (w.numel() if dtype == F32 else 0)
     assert taken.ran == []
-    _, taps = torch_operators.lowered_forward(x, w, None, number, 2)
-    torch_operators.lowered_gradients(x, dy, w, taps, number, 2)
+    _, taps = operators.lowered_forward(x, w, None, number, 2)
+    operators.lowered_gradients(x, dy, w, taps, number, 2)
     taken.ran.clear()
     same(computed(), expected)
     assert set(taken.ran) == {"native"}
-    by_other = [torch_operators.gradients(x, dy, w, other, number, 2)[0] for other in (2 * w.to(BF16), x.new_empty(0))]
+    by_other = [operators.gradients(x, dy, w, other, number, 2)[0] for other in (2 * w.to(BF16), x.new_empty(0))]
     same(by_other, [2 * expected[2], expected[2]])
 
 

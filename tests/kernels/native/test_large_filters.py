@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_large_filters, torch_layers
+from tapestry.kernels.layers import grouped, large_filters
+from tapestry.kernels.layers.large_filters import LargeFilters
 from tapestry.kernels.torch import replace_convolutions
-from tapestry.kernels.torch_large_filters import LargeFilters
 
 from .driver import Driver
 from .steps import BF16, autocast, same, step
@@ -18,8 +18,8 @@ from .steps import BF16, autocast, same, step
 
 @pytest.fixture
 def large(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    monkeypatch.setattr(torch_large_filters, "FEWEST", 0)
-    monkeypatch.setattr(torch_large_filters, "computed_here", lambda x: True)
+    monkeypatch.setattr(large_filters, "FEWEST", 0)
+    monkeypatch.setattr(large_filters, "computed_here", lambda x: True)
     return driver
 
 
@@ -106,8 +106,8 @@ def test_what_is_not_asked_for_is_not_computed(large: Driver) -> None:
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_a_default_device(large: Driver, device: str) -> None:
     """As models are captured that make what they need where they are."""
-    torch_large_filters._laid.cache_clear()
-    torch_large_filters._places.cache_clear()
+    large_filters._laid.cache_clear()
+    large_filters._places.cache_clear()
     theirs, conv = layer((9, 9), False)
     x, dy = images((7, 8), 1, torch.float32).requires_grad_(), images((7, 8), 2, BF16)
     exact = step(copy.deepcopy(theirs).double(), x.double().detach().requires_grad_(), dy.double())
@@ -124,8 +124,8 @@ def test_results_are_dense(large: Driver) -> None:
 
 def test_few_numbers_are_torchs(large: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     _, conv = layer((9, 9), False)
-    monkeypatch.setattr(torch_large_filters, "FEWEST", 10**6)
-    monkeypatch.setattr(torch_layers, "computed_here", lambda x: True)
+    monkeypatch.setattr(large_filters, "FEWEST", 10**6)
+    monkeypatch.setattr(grouped, "computed_here", lambda x: True)
     with autocast():
         conv(images((8, 8), 1, torch.float32))
     assert large.ran == []

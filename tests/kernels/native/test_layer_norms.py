@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_layer_norms, torch_native
-from tapestry.kernels.torch_layer_norms import FusedLayerNorm
+from tapestry.kernels.layers.layer_norms import FusedLayerNorm
+from tapestry.kernels.tensors import layer_norm_calls, native_calls
 
 from .driver import DTYPES, STREAM, Driver, memory, prepared_by
 from .steps import BF16, F32, autocast, by_python, same, step
@@ -61,10 +61,10 @@ class Rows:
 
 @pytest.fixture
 def rows(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr(torch_layer_norms, "layer_norm", Rows())
-    monkeypatch.setattr(torch_layer_norms, "prepared", prepared_by(driver))
-    monkeypatch.setattr(torch_layer_norms, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_layer_norms, "_plans", {})
+    monkeypatch.setattr(layer_norm_calls, "layer_norm", Rows())
+    monkeypatch.setattr(layer_norm_calls, "prepared", prepared_by(driver))
+    monkeypatch.setattr(layer_norm_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(layer_norm_calls, "_plans", {})
     yield driver
     extension.forget_layer_norms()
 
@@ -150,7 +150,7 @@ def test_other_calls_are_left_to_python(rows: Driver) -> None:
     rows.ran.clear()
     same(step(norm, x, dy.contiguous()), expected)  # other strides than those of y: copied first
     assert rows.ran == ["native", "native"]
-    known = torch_native.layer_norm
+    known = native_calls.layer_norm
     assert known is not None
     rest = (norm.weight, norm.bias, norm.eps)
     assert known(x, *rest, True, False) is not None

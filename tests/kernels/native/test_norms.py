@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import errors, torch_native, torch_norm_calls, torch_norm_operators
+from tapestry.kernels import errors
+from tapestry.kernels.tensors import native_calls, norm_calls, norm_operators
 from tapestry.kernels.torch import NormAct2d
 
 from .driver import STREAM, Driver, Norms
@@ -21,14 +22,14 @@ SHAPE = (2, 16, 7, 6)
 @pytest.fixture
 def norms(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     kernels = Norms(driver, SHAPE, BF16)
-    monkeypatch.setattr(torch_norm_calls, "prepared", kernels.prepared)
-    monkeypatch.setattr(torch_norm_calls._Plan, "_described", lambda plan, at, epsilon: (plan, at, epsilon))
-    monkeypatch.setattr(torch_norm_calls, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_norm_calls, "_capturing", lambda: True)
-    monkeypatch.setattr(torch_norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
-    monkeypatch.setattr(torch_norm_calls, "_plans", {})
+    monkeypatch.setattr(norm_calls, "prepared", kernels.prepared)
+    monkeypatch.setattr(norm_calls._Plan, "_described", lambda plan, at, epsilon: (plan, at, epsilon))
+    monkeypatch.setattr(norm_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(norm_calls, "_capturing", lambda: True)
+    monkeypatch.setattr(norm_calls, "computed", lambda x: x.is_contiguous(memory_format=torch.channels_last))
+    monkeypatch.setattr(norm_calls, "_plans", {})
     empty = torch.empty
-    monkeypatch.setattr(torch_norm_calls, "torch", _Empty(torch, lambda size, dtype, device: empty(size, dtype=dtype)))
+    monkeypatch.setattr(norm_calls, "torch", _Empty(torch, lambda size, dtype, device: empty(size, dtype=dtype)))
     yield driver
     extension.forget_norms()
 
@@ -88,9 +89,9 @@ def test_norms_of_other_tensors_are_left_to_python(norms: Driver) -> None:
     (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     with pytest.raises(errors.WrongValue, match="first derivative"):
         slope.sum().backward()
-    known = torch_native.norm
+    known = native_calls.norm
     assert known is not None
-    number = torch_norm_calls.setting_of(layer.eps, "silu")
+    number = norm_calls.setting_of(layer.eps, "silu")
     assert known(x, None, layer.weight, layer.bias, *layer.buffers(), number, 0.1) is not None
     for unfit in (x.float(), x.contiguous(), x[:1], x[0], x.to("meta")):
         assert known(unfit, None, layer.weight, layer.bias, *layer.buffers(), number, 0.1) is None
@@ -120,13 +121,13 @@ def test_operators_of_graphs(taken: Driver, norms: Driver, act: str, summed: boo
     def computed(forward: Any, gradients: Any, x: Tensor, dy: Tensor, epsilon: float = 1e-3) -> list[Tensor]:
         known = [torch.zeros(16), torch.ones(16), torch.tensor(0)]
         y, statistics = forward(x, residual, weight, bias, *known, momentum, epsilon, act)
-        kept = torch_norm_calls.other_of(y, residual, act)
+        kept = norm_calls.other_of(y, residual, act)
         return [y, statistics, *gradients(x, dy, kept, statistics, weight, bias, epsilon, act), *known]
 
-    called = torch_norm_operators.lowered, torch_norm_operators.gradients
+    called = norm_operators.lowered, norm_operators.gradients
     expected = computed(*called, x, dy)
     assert taken.ran == []  # torch's functions
-    same(computed(torch_norm_operators.lowered_norm, torch_norm_operators.lowered_norm_gradients, x, dy), expected)
+    same(computed(norm_operators.lowered_norm, norm_operators.lowered_norm_gradients, x, dy), expected)
     assert taken.ran == ["python", "python"]
     same(computed(*called, x, dy), expected)
     assert taken.ran[2:] == ["native", "native"]

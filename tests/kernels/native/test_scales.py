@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tapestry.kernels import torch_native, torch_scale_calls
-from tapestry.kernels.torch_scale_calls import scaled_sum
+from tapestry.kernels.tensors import native_calls, scale_calls
+from tapestry.kernels.tensors.scale_calls import scaled_sum
 
 from .driver import DTYPES, STREAM, Driver, memory, prepared_by
 from .steps import BF16, F32, by_python, same
@@ -61,10 +61,10 @@ class Kernels:
 
 @pytest.fixture
 def scales(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    monkeypatch.setattr(torch_scale_calls, "kernels", Kernels())
-    monkeypatch.setattr(torch_scale_calls, "prepared", prepared_by(driver))
-    monkeypatch.setattr(torch_scale_calls, "torch_stream", lambda number: STREAM)
-    monkeypatch.setattr(torch_scale_calls, "_plans", {})
+    monkeypatch.setattr(scale_calls, "kernels", Kernels())
+    monkeypatch.setattr(scale_calls, "prepared", prepared_by(driver))
+    monkeypatch.setattr(scale_calls, "torch_stream", lambda number: STREAM)
+    monkeypatch.setattr(scale_calls, "_plans", {})
     yield driver
     extension.forget_scales()
 
@@ -135,7 +135,7 @@ def test_a_forward_that_is_known_before_its_gradient(scales: Driver) -> None:
 def test_other_calls_are_left_to_python(scales: Driver) -> None:
     x, gamma, residual = operands(*CASES[0], TYPES[0])
     step([x, gamma, residual], None, drawn(CASES[0][0], F32, 5))
-    known = torch_native.scaled_sum
+    known = native_calls.scaled_sum
     assert known is not None
     assert known(x, gamma, residual, None) is not None
     assert known(x, gamma.view(CHANNELS, 1, 1), residual, None) is not None

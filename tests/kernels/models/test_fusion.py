@@ -1,0 +1,436 @@
+"""What follows a convolution, in one launch: models and compiled graphs. On CPU tensors torch does it in steps."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, fx, nn
+
+from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
+from tapestry.kernels.layers.fused import _on_cuda as on_cuda
+from tapestry.kernels.layers.fused import operator as fused_operator
+from tapestry.kernels.layers.layer_norms import FusedLayerNorm
+from tapestry.kernels.layers.stem import Stem, in_blocks
+from tapestry.kernels.layers.timm import moved
+from tapestry.kernels.models import fusion
+from tapestry.kernels.models.fusion import PART, fuse_graph
+from tapestry.kernels.tensors import fused_calls
+from tapestry.kernels.tensors.fused_calls import Following
+from tapestry.kernels.tensors.geometry import Geometry
+from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
+
+
+class NormAct(nn.BatchNorm2d):
+    """As in libraries of models: a batch norm with an activation, which calls torch's function."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.SiLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert(x.ndim == 4, "images")
+        y = nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, 0.1, self.eps
+        )
+        out: Tensor = self.act(self.drop(y))
+        return out
+
+
+class Block(nn.Module):
+    """An inverted bottleneck: expand, depthwise, squeeze and excite, project, and a grouped layer with a residual."""
+
+    def __init__(self, activation: Callable[[], nn.Module] = nn.Hardswish) -> None:
+        super().__init__()
+        self.expand, self.norm1 = nn.Conv2d(8, 16, 1, bias=False), NormAct(16)
+        self.depthwise, self.norm2 = nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), NormAct(16)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.grouped, self.norm3 = nn.Conv2d(16, 16, (3, 5), padding="same", groups=4), nn.BatchNorm2d(16)
+        self.activation = activation()
+        self.project, self.norm4 = nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.depthwise(self.norm1(self.expand(x))))
+        y = y * torch.sigmoid(self.excite(torch.relu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        y = self.activation(self.norm3(self.grouped(y)) + y)
+        out: Tensor = self.norm4(self.project(y))
+        return out
+
+
+def seen(model: nn.Module) -> nn.Module:
+    """With statistics and parameters as after training."""
+    random = torch.Generator().manual_seed(1)
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            for values, low in (
+                (part.running_mean, -1.0),
+                (part.running_var, 0.5),
+                (part.weight, 0.5),
+                (part.bias, -1.0),
+            ):
+                assert values is not None
+                values.data = torch.rand(values.shape, generator=random) + low
+    return model.eval()
+
+
+IMAGES = torch.randn(2, 8, 9, 10, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU, nn.GELU, nn.Hardswish, nn.Tanh])
+def test_a_model_computes_what_it_did(activation: Callable[[], nn.Module]) -> None:
+    model = seen(Block(activation))
+    fused = fuse_for_inference(model, torch.float32)
+    torch.testing.assert_close(fused(IMAGES), model(IMAGES))
+
+
+def test_what_is_in_one_launch() -> None:
+    model = seen(Block())
+    fused = fuse_for_inference(model, torch.float32)
+    launches = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert [part.activation for part in launches] == ["silu", "hardswish"]
+    assert [part.scale is not None for part in launches] == [True, True]
+    calls = {node.target: node for node in fused.graph.nodes if node.op == "call_module"}
+    assert [len(calls[name].args) for name in calls if isinstance(fused.get_submodule(name), FusedConv2d)] == [1, 2]
+    assert sum(isinstance(part, Pointwise) for part in fused.modules()) == 2
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in fused.modules())
+
+
+@pytest.mark.parametrize(("activation", "clamped"), [(nn.ReLU, 1), (nn.SiLU, 0)])
+def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: int) -> None:
+    layers = seen(
+        nn.Sequential(
+            nn.Conv2d(8, 40, 1), nn.BatchNorm2d(40), activation(), nn.Conv2d(40, 16, 1), nn.BatchNorm2d(16), nn.Tanh()
+        )
+    )
+    fused = fuse_for_inference(layers, torch.float32)
+    products = [part for part in fused.modules() if isinstance(part, Pointwise)]
+    assert sum(part.clamped for part in products) == clamped
+    assert len(products) == 2
+    torch.testing.assert_close(fused(IMAGES), layers(IMAGES))
+    compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES), layers(IMAGES))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, None])
+def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Module] | None) -> None:
+    """Of halves; f32's products would be exact where convolutions are TF32."""
+    then = [activation()] if activation else []
+    few, strided, plain = nn.Conv2d(8, 40, 3), nn.Conv2d(48, 40, 1, stride=2), nn.Conv2d(40, 48, 1, bias=False)
+    model = nn.Sequential(few, nn.Conv2d(40, 48, 1), *then, strided, plain).eval()
+    for dtype in (torch.bfloat16, torch.float32):
+        fused = fuse_for_inference(model, dtype)
+        products = [part for part in fused.modules() if isinstance(part, Pointwise)]
+        assert [part.clamped for part in products] == ([activation is nn.ReLU] if dtype is torch.bfloat16 else [])
+        found, expected = fused(IMAGES.to(dtype)), model(IMAGES)
+        assert found.dtype is dtype
+        near = {"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+        torch.testing.assert_close(found.float(), expected, **near)
+
+
+class Products(nn.Module):
+    """Of one tap, with a bias, and what may stand behind: a sum, a view."""
+
+    def __init__(self, flat: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.flat = nn.Conv2d(8, 40, 3, padding=1), nn.Conv2d(40, 40, 1), flat
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.flat:  # of channels-first images
+            flat: Tensor = self.second(x.repeat(1, 5, 1, 1)).view(x.shape[0], -1)
+            return flat
+        y = self.first(x)
+        return nn.functional.relu(self.second(y) + y)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_what_follows_a_product(flat: bool) -> None:
+    """relu of a sum is none of the product; results lie as images do, and may have no batch."""
+    torch.manual_seed(3)
+    model = Products(flat).eval()
+    made = fuse_for_inference(model)
+    (product,) = [part for part in made.modules() if isinstance(part, Pointwise)]
+    assert (product.clamped, product.followed) == (False, not flat)
+    near = {"rtol": 3e-2, "atol": 3e-2}
+    torch.testing.assert_close(made(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
+    if not flat:
+        alone = fuse_for_inference(nn.Sequential(nn.Conv2d(40, 40, 1), nn.ReLU(), nn.Conv2d(40, 48, 1)))
+        x = torch.randn(40, 5, 6).to(torch.bfloat16)
+        assert alone(x).shape == (48, 5, 6)
+        torch.testing.assert_close(alone(x), alone(x[None])[0])
+
+
+class Rows(nn.Module):
+    """A block as ConvNeXt has them, whose norms are of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.LayerNorm(8)
+        self.wide, self.narrow, self.last = nn.Linear(8, 24), nn.Linear(24, 8), nn.LayerNorm((9, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x).permute(0, 2, 3, 1))
+        out: Tensor = self.last(self.narrow(nn.functional.gelu(self.wide(y))).permute(0, 3, 1, 2) + x)
+        return out
+
+
+def test_norms_of_rows_are_kernels_in_inference() -> None:
+    model = Rows().eval()
+    made = fuse_for_inference(model, torch.float32)
+    kinds = [type(part) for part in made.modules()]
+    assert kinds.count(FusedLayerNorm) == kinds.count(nn.LayerNorm) == 1  # one is over more than channels
+    for one in (made, pickle.loads(pickle.dumps(made))):
+        torch.testing.assert_close(one(IMAGES), model(IMAGES))
+    compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES), model(IMAGES))
+    assert type(model.norm) is nn.LayerNorm
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_few_channels_are_computed_over_blocks_of_pixels(data: st.DataObject) -> None:
+    extents, sides = st.tuples(st.integers(2, 7), st.integers(2, 7)), st.tuples(st.integers(0, 4), st.integers(0, 4))
+    channels, out = data.draw(st.integers(1, 4)), data.draw(st.sampled_from((8, 16, 24)))
+    stride = data.draw(st.integers(1, 4))
+    layer = nn.Conv2d(channels, out, data.draw(extents), stride, data.draw(sides), bias=False, dtype=torch.float64)
+    assert in_blocks(layer)
+    x = torch.randn(2, channels, data.draw(st.integers(7, 17)), data.draw(st.integers(7, 17)), dtype=torch.float64)
+    x = x.contiguous(memory_format=data.draw(st.sampled_from((torch.contiguous_format, torch.channels_last))))
+    bias = torch.randn(out)
+    made = Stem(layer.weight, None, bias, "relu", moved(layer, ())).double()
+    torch.testing.assert_close(made(x), torch.relu(layer(x) + bias.double()[:, None, None]))
+
+
+def test_what_the_kernels_refuse_is_computed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Tensor:
+        raise BadConvolution("too many", where="conv2d", expected="fewer", came="more")
+
+    monkeypatch.setattr(fused_calls, "fused", refuse)
+    x, w, bias = torch.randn(2, 8, 5, 5), torch.randn(8, 1, 3, 3), torch.randn(8)
+    made = on_cuda(x, w, Following(None, bias, None, "relu"), Geometry((1, 1), (1,) * 4, (1, 1), 8))
+    torch.testing.assert_close(made, torch.relu(nn.functional.conv2d(x, w, bias, padding=1, groups=8)))
+
+
+def test_the_first_layer_of_a_model_in_halves_is_one_launch() -> None:
+    layers = seen(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 8, 1)))
+    images = torch.randn(2, 3, 21, 22, generator=torch.Generator().manual_seed(3))
+    fused = fuse_for_inference(layers)
+    (stem,) = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert isinstance(stem, Stem)
+    assert stem.activation == "silu"
+    torch.testing.assert_close(fused(images.bfloat16()).float(), layers(images), atol=0.05, rtol=0.05)
+    assert not any(isinstance(part, Stem) for part in fuse_for_inference(layers, torch.float32).modules())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_of_one_group_that_were_replaced_before(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no kernel computes them, norms go into their filters, as into torch's own."""
+    monkeypatch.setattr(fusion, "multiplies_from_shared_memory", lambda: False)
+    first, dense = nn.Conv2d(3, 24, 3, 2, 1), nn.Conv2d(24, 40, 3, padding=1)
+    layers = seen(nn.Sequential(first, nn.BatchNorm2d(24), nn.ReLU(), dense, nn.BatchNorm2d(40), nn.ReLU()))
+    images, expected = torch.randn(2, 3, 12, 12), None
+    with torch.no_grad():
+        expected = layers(images)
+        assert len(replace_convolutions(layers).taken) == 2
+        fused = fuse_for_inference(layers, dtype)
+        torch.testing.assert_close(fused(images.to(dtype)).float(), expected, atol=0.05, rtol=0.05)
+    assert not any(isinstance(part, FusedConv2d | nn.BatchNorm2d) for part in fused.modules())
+
+
+def test_the_model_stays_as_it_is() -> None:
+    model = seen(Block()).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    fused = fuse_for_inference(model)
+    assert model.training
+    assert not fused.training
+    assert type(model.depthwise) is nn.Conv2d
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in fused.parameters())
+
+
+def test_what_a_channel_has_stays_in_f32() -> None:
+    model = seen(Block())
+    fused = fuse_for_inference(model, torch.bfloat16)
+    launches = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert [(part.weight.dtype, part.scale.dtype, part.bias.dtype) for part in launches if part.scale is not None] == [
+        (torch.bfloat16, torch.float32, torch.float32)
+    ] * 3
+    torch.testing.assert_close(fused(IMAGES.bfloat16()).float(), model(IMAGES), atol=0.1, rtol=0.1)
+
+
+def test_values_with_two_readers_are_not_hidden() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return torch.relu(self.norm(y)) + y
+
+    model = seen(Twice())
+    torch.testing.assert_close(fuse_for_inference(model, torch.float32)(IMAGES), model(IMAGES))
+
+
+class Turn(nn.Module):
+    """Turns its input by its values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class Optional(nn.Module):
+    """A layer whose second operand may be there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.ReLU())
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y: Tensor = self.layers(x)
+        return y if scale is None else y * scale
+
+
+class Turned(nn.Module):
+    """Blocks, one of them in two places, between what cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.turn, self.last = Block(), Turn(), nn.Sequential(Block(nn.SiLU), nn.Conv2d(8, 8, 1))
+        self.again, self.optional = self.first, Optional()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.turn(self.first(x))
+        y = self.turn(nn.functional.interpolate(y, scale_factor=2))
+        y = self.optional(self.again(y), torch.full((1,), 3.0))
+        y = self.optional(nn.functional.interpolate(y, scale_factor=2))
+        made: Tensor = self.last(y)
+        return made
+
+
+def launched(model: nn.Module) -> list[FusedConv2d]:
+    return [part for part in model.modules() if isinstance(part, FusedConv2d)]
+
+
+def test_parts_of_what_cannot_be_traced() -> None:
+    model = seen(Turned())
+    fused = fuse_for_inference(model, torch.float32)
+    assert [name for name, _ in fused.named_modules() if name.endswith(PART)] == [
+        f"first.{PART}", f"last.{PART}", f"optional.layers.{PART}"
+    ]  # fmt: skip
+    launches = [len(launched(part)) for part in (fused.first, fused.optional, fused.last)]
+    assert launches == [2, 1, 3]  # depthwise and grouped; the layer; and the last one, which is taken, too
+    assert type(fused.first) is Block
+    others = (fused, copy.deepcopy(fused), pickle.loads(pickle.dumps(fused)))
+    for made in others:
+        torch.testing.assert_close(made(IMAGES), model(IMAGES))
+        torch.testing.assert_close(made(-IMAGES), model(-IMAGES))
+    with torch.no_grad():
+        for part in launched(others[1]):
+            part.weight.zero_()
+    assert not torch.allclose(others[1](IMAGES), others[2](IMAGES))  # each computes with its own
+
+
+def test_parts_in_halves_are_fused_with_their_layers_of_one_group() -> None:
+    model = seen(Turned())
+    fused = fuse_for_inference(model)
+    parts = ("first", "optional", "last")
+    launches = {name: launched(fused.get_submodule(name)) for name in parts}
+    assert [len(launches[name]) for name in parts] == [3, 1, 4]  # what expands a block, too, and the last one
+    assert [tuple(part.weight.shape) for part in launches["last"]] == [
+        (16, 8, 1, 1), (16, 1, 3, 3), (16, 4, 3, 5), (8, 8, 1, 1)
+    ]  # fmt: skip
+    for name in parts:
+        expected = model.get_submodule(name)(IMAGES)
+        torch.testing.assert_close(fused.get_submodule(name)(IMAGES.bfloat16()).float(), expected, atol=0.1, rtol=0.1)
+
+
+def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:
+    for model in (Turn(), nn.Sequential(Turn(), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))):
+        with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
+            fuse_for_inference(model)
+
+
+# -- compiled graphs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
+    """The graphs that torch.compile hands over, fused; CPU tensors are computed by the operators, as CUDA's are."""
+    from tapestry.kernels.layers import grouped
+
+    monkeypatch.setattr(grouped, "computed_here", lambda x: True)
+    found: list[fx.GraphModule] = []
+    torch.compiler.reset()
+    yield found
+    torch.compiler.reset()
+
+
+def backend(found: list[fx.GraphModule]) -> Callable[..., Any]:
+    def compiled(graph: fx.GraphModule, example: Any) -> Any:
+        fuse_graph(graph.graph)
+        graph.recompile()
+        found.append(graph)
+        return graph
+
+    return compiled
+
+
+def calls(graph: fx.GraphModule) -> list[Any]:
+    return [node for node in graph.graph.nodes if node.target is fused_operator.default]
+
+
+def test_a_compiled_graph_is_fused_and_computes_what_it_did(graphs: list[fx.GraphModule]) -> None:
+    model = seen(Block())
+    expected = model(IMAGES)
+    replace_convolutions(model)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=backend(graphs), fullgraph=True)(IMAGES), expected)
+    (graph,) = graphs
+    assert [node.args[5] for node in calls(graph)] == ["silu", "hardswish"]
+    assert [node.args[4] is not None for node in calls(graph)] == [False, True]
+
+
+def test_under_autocast(graphs: list[fx.GraphModule]) -> None:
+    model = seen(Block())
+    expected = model(IMAGES)
+    replace_convolutions(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = torch.compile(model, backend=backend(graphs))(IMAGES)
+    assert len(calls(graphs[0])) == 2
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_and_batch_statistics_are_left_alone(graphs: list[fx.GraphModule], training: bool) -> None:
+    model = seen(Block()).train(training)
+    replace_convolutions(model)
+    torch.compile(model, backend=backend(graphs))(IMAGES).sum().backward()
+    assert [calls(graph) for graph in graphs] == [[]]
+
+
+def test_one_line_switches_it_on() -> None:
+    from torch._inductor import config
+
+    fuse_compiled()
+    assert config.pre_grad_custom_pass is fuse_graph
+    fuse_compiled(False)
+    assert config.pre_grad_custom_pass is None
+
+
+def test_the_operator() -> None:
+    x, w = torch.randn(2, 8, 6, 5), torch.randn(8, 4, 3, 2)
+    scale, bias = torch.rand(8), torch.rand(8)
+    steps = ([2, 1], [1, 2, 0, 1], [1, 2], 2)
+    y = torch.ops.tapestry.grouped_conv2d(x, w, None, *steps)
+    arguments = (x, w, scale, bias, torch.randn(y.shape), "gelu", *steps)
+    assert torch.library.opcheck(fused_operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
