@@ -144,12 +144,12 @@ def _layers(
     # Nothing has to be chosen for these: they are compiled while the first of the others are chosen.
     yield from (kind.recipe("pixel_blocks") for of in called for kind in of.kinds)
     yield from (kind.recipe("maximum") for kind in pool_kinds(model, lowered(example)))
+    yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
+    yield from (kind.recipe("scaled_sum") for kind in scale_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
-        yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
         yield from (kind.recipe("gelu") for kind in gelu_kinds(model, lowered(example)))
-        yield from (kind.recipe("scaled_sum") for kind in scale_kinds(model, lowered(example)))
     if "weight_gradient" in passes:
         layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]
         yield from (kind.recipe("image_sums") for kind in sum_kinds(layers, lowered(example)))

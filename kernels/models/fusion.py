@@ -44,6 +44,7 @@ from .in_place import Tracer, without_unread
 from .replacement import needs_no_warpgroups, replaced
 from .resampling import KINDS, fuse_resampling
 from .row_norms import fuse_row_norms
+from .scales import scale_sums
 
 NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 FUSED = "fused"  # what the names of layers begin with that stand for several
@@ -57,9 +58,9 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
     bf16 that of dense convolutions of fewer than 128 channels too, of the first one, of fewer than 8, over blocks of
     pixels, and of 1 x 1 ones of up to 24 channels. Batch norms behind other convolutions are folded into their filters,
-    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. Pools and
-    layer norms are kernels of their own. The copy is in evaluation and has no gradients; parameters are rounded to
-    `dtype` last.
+    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. Pools, layer
+    norms, and layer scales with the sums behind them are kernels of their own. The copy is in evaluation and has no
+    gradients; parameters are rounded to `dtype` last.
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
@@ -101,6 +102,7 @@ def _fused(model: nn.Module, graph: fx.Graph, dense: bool) -> fx.GraphModule:
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
             _fuse_layer(traced, Reader(traced.graph, traced), start, f"{FUSED}_{number}", dense)
+    scale_sums(traced, traced.graph)
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced

@@ -1,4 +1,4 @@
-"""Layer scales of a model in training, each with the residual that is added behind it: one launch, two backward.
+"""Layer scales of a model, each with the residual that is added behind it: one launch, in training two backward.
 
     before:  y = residual + drop(x * gamma)
     after:   y = scaled_sum(x, gamma, residual, factors_of(drop, x, gamma))
@@ -32,30 +32,40 @@ def factors_of(drop: Any, x: Any, gamma: Any) -> Any:
     """What stochastic depth multiplies each image of x * gamma with, [n, 1, ...], drawn as it draws it; None where it
     drops nothing. Of what is traced, `drop` itself.
     """
-    if not isinstance(x, Tensor):
-        return drop
     if not drop.training or not _rate(drop):
         return None
+    if not isinstance(x, Tensor):
+        return drop
     first, *rest = _torch.broadcast_shapes(x.shape, gamma.shape)
     return drop(x.new_ones((first, *(1 for _ in rest)), dtype=torch.promote_types(x.dtype, gamma.dtype)))
 
 
 def scale_kinds(model: nn.Module, dtype: torch.dtype) -> list[ScaleKind]:
-    """The kernels that the layer scales of a model in training ask for, of activations of a type."""
+    """The kernels that the layer scales of a model ask for, of activations of a type."""
     named, found = DTYPES.get(dtype), []
     for part in model.modules():
-        made = vars(part).get("forward")
-        known = made.known.values() if isinstance(made, Rewritten) else ()
-        if not named or not any(one is scaled_sum or one is scaled_sum_into for one in known):
-            continue
         dropping = any(_is_drop(child) and child.training and _rate(child) for child in part.children())
-        for gamma in _gammas(part):
+        for gamma in _taken(part):
             own = DTYPES.get(gamma.dtype)
-            if own is not None:
+            if named is not None and own is not None:
                 wide = "f32" if "f32" in (own, named) else named
                 sums = dict.fromkeys([(wide, wide), (named, wide)])
                 found += [ScaleKind.of(gamma.numel(), named, *types, own, factors=dropping) for types in sums]
     return list(dict.fromkeys(found))
+
+
+def _taken(part: nn.Module) -> Iterator[Tensor]:
+    """The layer scales that kernels compute in a block that was rewritten, or in a graph for inference."""
+    made = vars(part).get("forward")
+    known = made.known.values() if isinstance(made, Rewritten) else ()
+    if any(one is scaled_sum or one is scaled_sum_into for one in known):
+        yield from _gammas(part)
+    for call in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
+        node = call.args[1] if call.target in (scaled_sum, scaled_sum_into) else None
+        while isinstance(node, fx.Node) and node.op == "call_method":
+            node = node.args[0]
+        if isinstance(node, fx.Node) and node.op == "get_attr":
+            yield part.get_parameter(str(node.target))
 
 
 def fuse_layer_scales(model: nn.Module) -> list[str]:
@@ -72,14 +82,20 @@ def fuse_layer_scales(model: nn.Module) -> list[str]:
         graph = graphs.of(block, frozenset())
         if graph is None:
             continue
-        before, count = called_in(graph), 0
-        while (found := next(_sums(block, graph), None)) is not None:
-            _rewrite(block, graph, found)
-            count += 1
-        if count:
+        before = called_in(graph)
+        if scale_sums(block, graph):
             rewrite(block, graph, before)
             taken.append(name)
     return taken
+
+
+def scale_sums(block: nn.Module, graph: fx.Graph) -> int:
+    """Make one call of each layer scale and the sum behind it in a graph of a block; how many there were."""
+    count = 0
+    while (found := next(_sums(block, graph), None)) is not None:
+        _rewrite(block, graph, found)
+        count += 1
+    return count
 
 
 def _gammas(block: nn.Module) -> Iterator[Tensor]:
@@ -196,9 +212,12 @@ def _is_gamma(block: nn.Module, node: fx.Node, last: bool) -> bool:
         if not all(type(one) is int for one in node.args[1:]):
             return False
         (node, *_) = node.args  # type: ignore[assignment]
-    if not isinstance(node, fx.Node) or node.op != "get_attr" or "." in str(node.target):
+    if not isinstance(node, fx.Node) or node.op != "get_attr":
         return False
-    value = getattr(block, str(node.target), None)
+    holder, _, name = str(node.target).rpartition(".")
+    if holder and not isinstance(block, fx.GraphModule):  # a part of the block may be told to have another one
+        return False
+    value = getattr(block.get_submodule(holder), name, None)
     if not isinstance(value, nn.Parameter) or value.numel() != max(value.shape, default=0):
         return False
     return value.dim() == 1 or not last

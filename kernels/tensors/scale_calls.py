@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ..normalization import scaled_sum as kernels
 from ..normalization.scaled_sum import Operands, ScaleKind
@@ -25,7 +25,12 @@ MOST_ROWS = 1 << 31  # that kernels count
 
 
 def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
-    """x * gamma * factors + residual. gamma is [c], of the last dimension of x, or [..., c, 1, 1] of images."""
+    """x * gamma * factors + residual. gamma is [c], of the last dimension of x, or [..., c, 1, 1] of images.
+
+    Of what is traced it is one call, where nothing is dropped.
+    """
+    if isinstance(x, fx.Proxy) and factors is None:
+        return x.tracer.create_proxy("call_function", scaled_sum, (x, gamma, residual), {})
     if isinstance(x, Tensor) and not torch.compiler.is_compiling() and not _tracing() and _is_worth_it(gamma):
         native = native_calls.scaled_sum
         if native is not None and (known := native(x, gamma, residual, factors)) is not None:
@@ -40,6 +45,8 @@ def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
 
 def scaled_sum_into(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
     """The same, where the sum is written into the product, and keeps its type."""
+    if isinstance(x, fx.Proxy) and factors is None:
+        return x.tracer.create_proxy("call_function", scaled_sum_into, (x, gamma, residual), {})
     if isinstance(x, Tensor):
         product = torch.promote_types(x.dtype, gamma.dtype)
         if torch.promote_types(product, residual.dtype) is product:

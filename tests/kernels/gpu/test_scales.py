@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tapestry.kernels.tensors import scale_calls
 from tapestry.kernels.tensors.scale_calls import scaled_sum
+from tapestry.kernels.torch import fuse_for_inference
 
 from .closeness import UNITS, close
 from .graphs import captured
@@ -78,3 +80,34 @@ def test_in_a_graph_and_again() -> None:
         x.mul_(2)
     graph.replay()
     assert torch.equal(found, torch.autograd.grad(scaled_sum(x, gamma, residual), gamma, dy)[0])
+
+
+class Scaled(nn.Module):
+    """A block as ConvNeXt has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gamma = nn.Conv2d(64, 64, 7, padding=3, groups=64), nn.Parameter(torch.rand(64))
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.down(nn.functional.gelu(self.up(self.conv(x).permute(0, 2, 3, 1)))).permute(0, 3, 1, 2)
+        return x + y.mul(self.gamma.reshape(1, -1, 1, 1))
+
+
+def test_fused_inference_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernels, as nobody else is asked for, of halves; in a graph as well."""
+    torch.manual_seed(3)
+    model = nn.Sequential(Scaled(), Scaled()).cuda().to(memory_format=torch.channels_last).eval()
+    made = fuse_for_inference(model)
+    x = drawn((8, 64, 28, 28), BF16, 1)
+    with torch.no_grad():
+        expected = model(x.float())
+        monkeypatch.setattr(scale_calls, "_by_torch", None)
+        for _ in range(3):  # by way of Python, then by the extension
+            found = made(x)
+            assert found.dtype is BF16
+            torch.testing.assert_close(found.float(), expected, rtol=3e-2, atol=6e-2)
+        graph, again = captured(lambda: made(x))
+        graph.replay()
+    assert torch.equal(again, found)

@@ -290,6 +290,26 @@ def test_a_sum_that_is_written_keeps_the_products_type() -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("fused", [False, True], ids=["as it was", "fused for training"])
+def test_fused_inference_has_a_call_of_each(block: type[Any], fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled, copied and compiled, too; and kernels of it are known before it runs."""
+    before, x, calls = model(block, 0.4).float().eval(), drawn(*BLOCKS[block]), []
+    if fused:
+        fuse_layer_scales(before)
+    made = fuse_for_inference(before, torch.float32)
+    scales = 4 if block is Scaled else 2
+    monkeypatch.setattr(scale_calls, "_by_torch", _noted(scale_calls._by_torch, calls))
+    for one in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        calls.clear()
+        torch.testing.assert_close(one(x), before(x))
+        assert len(calls) == (2 * scales if fused else scales)  # of both models
+        assert scale_kinds(one, BF16)
+    with torch.no_grad():
+        compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x), before(x))
+
+
 def test_images_without_a_batch_are_dropped_as_one() -> None:
     made, before = model(Images, 0.5).train(), model(Images, 0.5).train()
     fuse_layer_scales(made)
