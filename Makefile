@@ -92,6 +92,7 @@ docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build
 	@mkdir -p docs/img
 	cp build/corners.png docs/img/corners.png
+	$(BIN)/python benchmarks/model_chart.py
 
 docs-operations: $(VENV)/.tapestry-dev  ## write the table of operations, docs/operations.md
 	$(BIN)/python -m tests.operations.coverage

@@ -1,4 +1,4 @@
-"""A line chart as SVG text: a few series over one axis, light or dark as the page is."""
+"""Charts as SVG text, light or dark as the page is: a few series over one axis, and bars."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 300, 60, 44, 44, 120
 COLOURS = ("#3b78c4", "#d9822b", "#4a9c5d", "#8a5bb0")
+BARS = ("#9aa3ad", "#86b0e0", "#2f6fbf")
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #444 }
@@ -64,3 +65,26 @@ def nice(value: float) -> float:
     while power > value:
         power /= 10
     return next(power * k for k in (1, 2, 4, 6, 8, 10) if power * k >= value)
+
+
+def bar_chart(title: str, shares: Mapping[str, Mapping[str, float]], said: Mapping[str, str]) -> str:
+    """Bars from the left, of each name one a series, each a share of the whole width; and behind them what is said."""
+    series = list(next(iter(shares.values())))
+    left, right, bar, gap, top = 210, 130, 9, 12, 64
+    width, step = 720, len(series) * bar + gap
+    parts = [f'<text class="title" x="{left}" y="24">{title}</text>']
+    x = left
+    for k, name in enumerate(series):
+        parts.append(f'<rect x="{x}" y="36" width="10" height="10" fill="{BARS[k]}"/>')
+        parts.append(f'<text x="{x + 16}" y="46">{name}</text>')
+        x += 40 + 8 * len(name)
+    for row, (name, values) in enumerate(shares.items()):
+        y, middle = top + row * step, top + row * step + len(series) * bar / 2 + 5
+        parts.append(f'<text x="{left - 10}" y="{middle:.1f}" text-anchor="end">{name}</text>')
+        for k, share in enumerate(values.values()):
+            long = (width - left - right) * share
+            parts.append(f'<rect x="{left}" y="{y + k * bar}" width="{long:.1f}" height="{bar - 1}" fill="{BARS[k]}"/>')
+        parts.append(f'<text x="{width - right + 10}" y="{middle:.1f}">{said[name]}</text>')
+    body, height = "\n".join(parts), top + len(shares) * step
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<style>{STYLE}</style>\n{body}\n</svg>\n'

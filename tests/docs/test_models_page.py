@@ -1,12 +1,14 @@
-"""docs/models.md says first what its tables say in full."""
+"""docs/models.md says first what its tables say in full, and shows it."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/models.md").read_text(encoding="utf-8")
 # What the summary's rows are of: the table's title, and the column that holds how many times as fast.
 COLUMNS = {
     "training, in a CUDA graph": ("Training, forward", (7, 9, 11)),
@@ -37,3 +39,13 @@ def test_the_least_and_the_most_are_those_of_the_tables(row: str) -> None:
         times = [float(line[column]) for line in table(title) if line[column] not in ("-", "")]
         least, most = (float(part.split(" ")[0]) for part in summary.split(" to "))
         assert (least, most) == (min(times), max(times))
+
+
+def test_the_picture_is_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make docs-figures` draws it again."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    drawn = runpy.run_path(str(ROOT / "benchmarks/model_chart.py"))["drawn"](PAGE)
+    assert drawn == (ROOT / "docs/img/models.svg").read_text(encoding="utf-8")
+    for row in table("Training, forward"):
+        assert f">{row[0]}</text>" in drawn
+        assert f">{float(row[10]):.1f} ms for {float(row[5]):.1f}</text>" in drawn
