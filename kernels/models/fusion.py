@@ -48,7 +48,8 @@ from .scales import scale_sums
 
 NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 FUSED = "fused"  # what the names of layers begin with that stand for several
-LEAVES = (nn.Conv2d, nn.Linear, FusedLayerNorm, FusedResponseNorm, *KINDS.values())
+SWAPPED = (FusedLayerNorm, FusedResponseNorm, *KINDS.values())  # layers that are kernels of their own
+LEAVES = (nn.Conv2d, nn.Linear, *SWAPPED)
 PART = "fused_part"  # the graph of a part of a model
 
 
@@ -64,7 +65,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
-    its place, beside the layers that it was made of. Raises `WrongValue` where those have nothing to fuse.
+    its place, beside the layers that it was made of. Raises `WrongValue` where there is nothing to fuse.
     """
     # In training layers forget what they keep for evaluation, which may be of another type.
     model = copy.deepcopy(model).train().eval()
@@ -76,7 +77,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     try:
         graph = _graph(model)
     except Exception as error:
-        if not _fuse_parts(model, dense):
+        if not _fuse_parts(model, dense) and not any(isinstance(part, SWAPPED) for part in model.modules()):
             raise WrongValue(
                 "torch.fx cannot trace this model, nor a part of it that could be fused",
                 where="fuse_for_inference",

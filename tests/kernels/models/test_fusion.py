@@ -19,6 +19,7 @@ from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
 from tapestry.kernels.layers.fused import _on_cuda as on_cuda
 from tapestry.kernels.layers.fused import operator as fused_operator
 from tapestry.kernels.layers.layer_norms import FusedLayerNorm
+from tapestry.kernels.layers.pools import ChannelsLastMaxPool2d
 from tapestry.kernels.layers.stem import Stem, in_blocks
 from tapestry.kernels.layers.timm import moved
 from tapestry.kernels.models import fusion
@@ -26,7 +27,7 @@ from tapestry.kernels.models.fusion import PART, fuse_graph
 from tapestry.kernels.tensors import fused_calls
 from tapestry.kernels.tensors.fused_calls import Following
 from tapestry.kernels.tensors.geometry import Geometry
-from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
+from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, fuse_for_training, replace_convolutions
 
 
 class NormAct(nn.BatchNorm2d):
@@ -358,6 +359,17 @@ def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:
     for model in (Turn(), nn.Sequential(Turn(), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))):
         with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
             fuse_for_inference(model)
+
+
+def test_layers_that_are_kernels_alone_are_worth_it_without_a_graph() -> None:
+    """Norms and pools of a model that cannot be traced, fused for training before or not."""
+    model = nn.Sequential(Turn(), nn.Sequential(nn.Linear(10, 10), nn.LayerNorm(10)), nn.MaxPool2d(2)).eval()
+    trained = copy.deepcopy(model)
+    fuse_for_training(trained)
+    for one in (model, trained):
+        made = fuse_for_inference(one, torch.float32)
+        assert [type(part) for part in (made[1][1], made[2])] == [FusedLayerNorm, ChannelsLastMaxPool2d]
+        torch.testing.assert_close(made(IMAGES), model(IMAGES))
 
 
 # -- compiled graphs ---------------------------------------------------------------------------------------------------
