@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -119,6 +120,25 @@ class Within:
         return self.part.get_submodule(PART)(*given, **named)
 
 
+class FusedSequential(nn.Sequential):
+    """An nn.Sequential with its graph beside its layers: who goes through these one by one does not meet it."""
+
+    def _layers(self) -> list[tuple[str, nn.Module]]:
+        return [(name, layer) for name, layer in self._modules.items() if name != PART and layer is not None]
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter([layer for _, layer in self._layers()])
+
+    def __len__(self) -> int:
+        return len(self._layers())
+
+    def __getitem__(self, which: Any) -> Any:
+        """A layer, or the sequence of some."""
+        if isinstance(which, slice):
+            return nn.Sequential(OrderedDict(self._layers()[which]))
+        return self._layers()[which][1]
+
+
 def _fuse_parts(model: nn.Module, dense: bool) -> bool:
     """Fuse the largest parts of a model that can be traced, in their places; whether there was anything to fuse."""
     found = False
@@ -133,6 +153,8 @@ def _fuse_parts(model: nn.Module, dense: bool) -> bool:
         if any(name.startswith(FUSED) for name, _ in traced.named_children()):
             part.add_module(PART, traced)
             part.forward = Within(part)
+            if type(part) is nn.Sequential:
+                part.__class__ = FusedSequential
             found = True
     return found
 

@@ -361,6 +361,37 @@ def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:
             fuse_for_inference(model)
 
 
+class OneByOne(nn.Module):
+    """Goes through a sequence by itself, and keeps what comes out of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn, self.blocks = Turn(), nn.Sequential(Block(), nn.Sequential(Block()), Block())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.turn(x)
+        shapes = []
+        for block in self.blocks:
+            x = block(nn.functional.interpolate(x, scale_factor=2.0))
+            shapes.append(x.shape[2])
+        assert len(shapes) == len(self.blocks) == 3
+        x = self.blocks[-1](nn.functional.interpolate(x, scale_factor=2.0))
+        out: Tensor = self.blocks[1:](nn.functional.interpolate(x, scale_factor=4.0))
+        return out
+
+
+def test_sequences_of_parts_are_gone_through_as_before() -> None:
+    """As timm's models do that give what comes out of their stages: the graph of a sequence is no layer of it."""
+    model = seen(OneByOne())
+    made = fuse_for_inference(model, torch.float32)
+    assert launched(made.blocks)
+    for one in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        torch.testing.assert_close(one(IMAGES), model(IMAGES))
+        torch.testing.assert_close(one.blocks(IMAGES), model.blocks(IMAGES))
+    with pytest.raises(IndexError):
+        made.blocks[3]
+
+
 def test_layers_that_are_kernels_alone_are_worth_it_without_a_graph() -> None:
     """Norms and pools of a model that cannot be traced, fused for training before or not."""
     model = nn.Sequential(Turn(), nn.Sequential(nn.Linear(10, 10), nn.LayerNorm(10)), nn.MaxPool2d(2)).eval()
