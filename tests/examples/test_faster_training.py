@@ -26,7 +26,7 @@ def test_losses_are_those_of_the_model_as_it_was(example: dict[str, Any]) -> Non
     plain, fused = example["network"](8), example["network"](8)
     made = fuse_for_training(fused)
     assert (len(made.convolutions.taken), len(made.norms.taken), len(made.excitations)) == (6, 10, 2)
-    curves = [example["trained"](model, example["batches"](images, labels, 16, 12)) for model in (plain, fused)]
+    curves = [example["trained"](model, (images, labels), 16, 12) for model in (plain, fused)]
     assert curves[0][-1] < curves[0][0]
     torch.testing.assert_close(*map(torch.tensor, curves), rtol=1e-4, atol=1e-4)
     held_back = images[-64:]
