@@ -1,4 +1,4 @@
-"""Global response norms of a model in training (timm's, of ConvNeXt V2): the layer, and a swap of a model's layers.
+"""Global response norms in training (timm's, of ConvNeXt V2).
 
     y = x + bias + weight * x * (g / (mean of g over channels + epsilon)),  g the norm of x over each image's pixels
 
