@@ -109,10 +109,12 @@ def _called(model: Any, example: Any) -> list[Called]:
 
     from .layers.grouped import GroupedConv2d
     from .layers.large_filters import LargeFilters
+    from .models.arguments import check_example
     from .models.convolutions import convolutions
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
+    check_example(example, "warm_up")
     made: dict[Called, None] = {}
     for met in convolutions(model, example, GroupedConv2d):
         # A gradient has the type of the parameter that it is of; those of large filters are sums of what is f32.

@@ -9,6 +9,7 @@ from ..layers.biases import BIASED, BiasedConv2d, BiasedLinear
 from ..layers.gelu import SummedGELU
 from ..layers.grouped import GroupedConv2d
 from ..layers.timm import kind_of
+from .arguments import check_model
 from .hooks import like, swapped
 
 
@@ -19,7 +20,10 @@ def fuse_biases(model: nn.Module) -> list[str]:
     nothing that hangs on them; and exact gelus, which may stand behind them (`layers/gelu`) and are not named.
     Parameters are shared with the old layers and keep their names. What is no plain CUDA tensor torch sums, and so it
     does under torch.compile.
+
+    Raises `WrongType` for what is no model.
     """
+    check_model(model, "fuse_biases")
     return [name for name, made in swapped(model, _made).items() if not isinstance(made, SummedGELU)]
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_iter, tree_map_only
+from torch.utils._pytree import tree_iter, tree_leaves, tree_map_only
 
 from ..convolution.pixels import PixelKind
 from ..convolution.problem import BadConvolution, ConvolutionProblem
 from ..convolution.recipes import PASSES, Pass
+from ..errors import WrongValue
 from ..layers.large_filters import FEWEST, is_large, large_for
 from ..layers.large_filters import problem_of as large_problem
 from ..layers.stem import in_blocks
@@ -49,7 +50,8 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
     """The convolutions that the layers of `kind` make when `model` is called with `example`, in order.
 
     `example` is a tensor, or a tuple of positional arguments. What autocast, where it is on, lowers an input to is what
-    counts; layers the kernels do not compute, by their type or shape, are left out. The model stays as it is.
+    counts; layers the kernels do not compute, by their type or shape, are left out. The model stays as it is. Raises
+    `WrongValue` for an example that the model does not take.
     """
     arguments = example if isinstance(example, tuple) else (example,)
     first = next((given for given in tree_iter(arguments) if isinstance(given, Tensor)), None)
@@ -75,10 +77,19 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
                 found.clear()
                 with unchanged(model):
                     _call_without_computing(model, arguments)
+    except Exception as error:
+        raise WrongValue(
+            "a model cannot be called with its example", where=type(model).__name__, expected="what its forward takes",
+            came=", ".join(map(_said, tree_leaves(arguments))), hint=f"torch says: {str(error).splitlines()[0]:.300}",
+        ) from error  # fmt: skip
     finally:
         for hook in hooks:
             hook.remove()
     return found
+
+
+def _said(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r:.40}"
 
 
 def _call_without_memory(model: nn.Module, arguments: Sequence[Any]) -> None:

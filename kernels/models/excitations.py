@@ -11,6 +11,7 @@ from torch import fx, nn
 from ..normalization.images import ImageKind
 from ..tensors.excitations import excited, squeezed
 from ..tensors.norm_calls import DTYPES
+from .arguments import check_model
 from .hooks import bare
 from .norm_sums import Graphs, Rewritten, rewrite
 
@@ -31,7 +32,10 @@ def fuse_excitations(model: nn.Module) -> list[str]:
 
     Taken is a module that a torch.fx trace shows to take the mean of its one input over each image, to compute a gate
     of that, and to return their product; it computes from then on what the trace says, with its own parts.
+
+    Raises `WrongType` for what is no model.
     """
+    check_model(model, "fuse_excitations")
     taken, graphs = [], Graphs()
     for name, part in model.named_modules():
         if "forward" in vars(part) or not _may_be_one(part) or not bare(part):

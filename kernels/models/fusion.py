@@ -39,6 +39,7 @@ from ..layers.timm import (
 from ..tensors.convolution_calls import DTYPES
 from ..tensors.geometry import geometry_of
 from ..tensors.operators import forward as convolution
+from .arguments import check_floats, check_model
 from .chains import Chain, Norm, Reader
 from .hooks import HOOKS, bare
 from .in_place import Tracer, without_unread
@@ -66,8 +67,11 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
-    its place, beside the layers that it was made of. Raises `WrongValue` where there is nothing to fuse.
+    its place, beside the layers that it was made of. Raises `WrongValue` where there is nothing to fuse,
+    `WrongType` for what is no model and `WrongDtype` for a type of integers.
     """
+    check_model(model, "fuse_for_inference")
+    check_floats(dtype, "fuse_for_inference")
     # In training layers forget what they keep for evaluation, which may be of another type.
     model = copy.deepcopy(model).train().eval()
     settle_filters(model)

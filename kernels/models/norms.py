@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from ..layers.activations import activation_name
 from ..layers.norms import NormAct2d
+from .arguments import check_model
 from .hooks import bare
 from .norm_sums import fuse_sums
 from .row_norms import fuse_row_norms
@@ -43,7 +44,10 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     norm, sum and activation are one, and the block computes what its trace says (`norm_sums`). Parameters and
     buffers are shared with the old layers and keep their names, so state_dicts load as before. SyncBatchNorm is left
     alone: convert before, not after.
+
+    Raises `WrongType` for what is no model.
     """
+    check_model(model, "fuse_norms")
     followers, untraced = _followers(model)
     also = held(model)
     places = list(model.named_modules(remove_duplicate=False))

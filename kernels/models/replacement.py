@@ -16,6 +16,7 @@ from ..layers.grouped import GroupedConv2d
 from ..layers.large_filters import is_large
 from ..layers.stem import in_blocks
 from ..layers.timm import LARGE_FILTERS, kind_of, like
+from .arguments import check_example, check_model
 from .hooks import bare
 
 CUDNN_WIDTH = 128  # channels a group from which cuDNN was faster in all passes on an H200, 2026-11-22
@@ -54,7 +55,13 @@ def replace_convolutions(model: nn.Module, example: Any = None, *, gpu: str = "H
     tuple of arguments; nothing is computed, autocast counts where it is on), layers are left alone that cuDNN is
     predicted to be faster at in all passes on a `gpu`; what is said of single passes is decided in every call, by its
     shape, example or not.
+
+    Raises `WrongType` for what is no model or an example without a tensor, and `WrongValue` for an example that the
+    model does not take and a GPU that is not known.
     """
+    check_model(model, "replace_convolutions")
+    if example is not None:
+        check_example(example, "replace_convolutions")
     return replaced(model, {} if example is None else _slower_passes(model, example, gpu))
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from ..layers.pools import POOLED, window_of
 from ..layers.upsampling import ChannelsLastUpsample
+from .arguments import check_model
 from .hooks import like, swapped
 
 KINDS: dict[type[nn.Module], type[nn.Module]] = {**POOLED, nn.Upsample: ChannelsLastUpsample}
@@ -18,7 +19,10 @@ def fuse_resampling(model: nn.Module) -> list[str]:
     Taken are nn.MaxPool2d that gives no indices and nn.AvgPool2d, with windows of up to nine places and steps of up to
     three, and nn.Upsample that is bilinear; not what is derived from them, nor what something hangs on. Images that lie
     otherwise than `layers/pools` and `ChannelsLastUpsample` say are torch's, and so are all under torch.compile.
+
+    Raises `WrongType` for what is no model.
     """
+    check_model(model, "fuse_resampling")
     return list(swapped(model, _made))
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from ..normalization.scaled_sum import ScaleKind
 from ..tensors.norm_calls import DTYPES
 from ..tensors.scale_calls import scaled_sum, scaled_sum_into
+from .arguments import check_model
 from .hooks import bare
 from .in_place import ADDITIONS, says_it_writes_nothing, undisturbed, writes
 from .norm_sums import Graphs, Rewritten, called_in, rewrite
@@ -74,7 +75,10 @@ def fuse_layer_scales(model: nn.Module) -> list[str]:
     Taken are sums in a block of a residual and of what a parameter of the block, or timm's LayerScale, multiplies by
     channels, with timm's DropPath or torchvision's StochasticDepth between them or nothing. The block computes from
     then on what its trace says, with its own parts, as `fuse_norms` has it.
+
+    Raises `WrongType` for what is no model.
     """
+    check_model(model, "fuse_layer_scales")
     taken, graphs = [], Graphs()
     for name, block in model.named_modules():
         if "forward" in vars(block) or not bare(block) or next(_gammas(block), None) is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from .arguments import check_model
 from .biases import fuse_biases
 from .excitations import fuse_excitations
 from .norms import FusedNorms, fuse_norms
@@ -60,8 +61,10 @@ def fuse_for_training(
     before the model is wrapped or compiled. Gains are largest where steps are captured in a CUDA graph; in eager ones,
     which are the host's, `biases` gain less.
 
-    Raises `WrongValue` for a GPU that is not known, where there is an example.
+    Raises `WrongType` for what is no model or an example without a tensor, and `WrongValue` for an example that the
+    model does not take and, where there is one, a GPU that is not known.
     """
+    check_model(model, "fuse_for_training")
     convolutions = replace_convolutions(model, example, gpu=gpu)
     return FusedForTraining(
         convolutions,

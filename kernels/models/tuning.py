@@ -36,6 +36,7 @@ from ..tensors.convolution_calls import described
 from ..tensors.geometry import Geometry
 from ..tensors.operands import dense
 from ..tensors.timing import graph_us
+from .arguments import check_example, check_model
 from .convolutions import convolutions
 from .replacement import unfit
 
@@ -114,8 +115,10 @@ def tune(
 
     What is found holds for this process and, by way of the cache, for others on such a GPU. Of all cuts and cuDNN those
     are right that give the numbers that most give; others are not taken. Raises `WrongDevice` for a model that is not
-    on a GPU, and `WrongValue`.
+    on a GPU, `WrongType` and `WrongValue`.
     """
+    check_model(model, "tune")
+    check_example(example, "tune")
     device, chosen = _device(model, example), tuple(passes or (PASSES if model.training else PASSES[:1]))
     for what in chosen:
         if what not in PASSES:
@@ -149,10 +152,10 @@ def tune(
 def _device(model: nn.Module, example: Any) -> int:
     tensors = [value for value in tree_iter(example) if isinstance(value, Tensor)]
     devices = {value.device for value in (*tensors, *model.parameters())}
-    if len(devices) != 1 or not tensors or next(iter(devices)).type != "cuda":
-        came = ", ".join(sorted(map(str, devices))) if tensors else "no tensor in the example"
+    if len(devices) != 1 or next(iter(devices)).type != "cuda":
         raise WrongDevice(
-            "nothing to time on", where="tune", expected="a model and an example on one GPU", came=came,
+            "nothing to time on", where="tune", expected="a model and an example on one GPU",
+            came=", ".join(sorted(map(str, devices))),
             hint='move both there: tune(model.to("cuda"), x.to("cuda"))',
         )  # fmt: skip
     return tensors[0].get_device()

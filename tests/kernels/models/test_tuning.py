@@ -257,7 +257,7 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     with pytest.raises(WrongDevice, match="a model and an example on one GPU") as caught:
         tk.tune(model, x)
     assert (caught.value.came, 'x.to("cuda")' in str(caught.value)) == ("cpu", True)
-    with pytest.raises(WrongDevice, match="no tensor in the example"):
+    with pytest.raises(WrongType, match="no tensor in the example"):
         tk.tune(model, ())
     assert issubclass(WrongDevice, KernelError)
 
