@@ -23,7 +23,7 @@ from tapestry.kernels.convolution import prepare, tuned
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, Pass, recipes, recipes_of, walk
 from tapestry.kernels.cost.contenders import contenders
-from tapestry.kernels.errors import KernelError, LaunchError, WrongDevice, WrongValue
+from tapestry.kernels.errors import KernelError, LaunchError, WrongDevice, WrongType, WrongValue
 from tapestry.kernels.models import tuning
 from tapestry.kernels.tensors import convolution_calls, library
 from tapestry.kernels.tensors.geometry import Geometry
