@@ -40,9 +40,9 @@ class _Entrance:
         self.function, self.signature = function, inspect.signature(function)
         self.name = function.__name__.strip("_")
         parameters = self.signature.parameters.values()
-        self.places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self.known = {*self.places, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
-        self.required = [p.name for p in parameters if p.name in self.known and p.default is p.empty]
+        self.places = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self.known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self.required = [p.name for p in parameters if p.name in {*self.places, *self.known} and p.default is p.empty]
         self.rest = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
         self.others = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
 
@@ -61,8 +61,8 @@ class _Entrance:
         if (
             (len(args) <= len(self.places) or self.rest)
             and (self.others or kwargs.keys() <= self.known)
-            and kwargs.keys().isdisjoint(given)
-            and all(name in kwargs or name in given for name in self.required)
+            and self.known.isdisjoint(kwargs.keys() & given)
+            and all(name in given or (name in self.known and name in kwargs) for name in self.required)
         ):
             return
         try:

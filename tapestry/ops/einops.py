@@ -24,7 +24,7 @@ _FOLDS = {name: getattr(reduction, name) for name in ("sum", "mean", "max", "min
 
 
 @door
-def rearrange(x: Tensor, pattern: str, **extents: int) -> Tensor:
+def rearrange(x: Tensor, /, pattern: str, **extents: int) -> Tensor:
     """The same elements with axes in another order, taken apart or put together.
 
     ``tp.rearrange(x, "n (h p) (w q) c -> n (h w) (p q c)", p=4, q=4)`` cuts an image into patches. A view. Raises
@@ -36,7 +36,7 @@ def rearrange(x: Tensor, pattern: str, **extents: int) -> Tensor:
 
 
 @door
-def reduce(x: Tensor, pattern: str, fold: Fold, **extents: int) -> Tensor:
+def reduce(x: Tensor, /, pattern: str, fold: Fold, **extents: int) -> Tensor:
     """`rearrange`, with the axes folded that only the left has: ``tp.reduce(x, "n c (h 2) w -> n c h", "max")``."""
     plan = _plan("reduce", pattern, x, extents)
     plan.demand_known(plan.wanted)
@@ -48,7 +48,7 @@ def reduce(x: Tensor, pattern: str, fold: Fold, **extents: int) -> Tensor:
 
 
 @door
-def repeat(x: Tensor, pattern: str, **extents: int) -> Tensor:
+def repeat(x: Tensor, /, pattern: str, **extents: int) -> Tensor:
     """`rearrange`, axes that only the right side has repeating x: ``tp.repeat(x, "n c -> n (c r)", r=3)``. A view."""
     plan = _plan("repeat", pattern, x, extents)
     missing = [name for name in plan.names if name not in plan.wanted]

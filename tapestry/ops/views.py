@@ -226,6 +226,7 @@ def broadcast_to(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None 
 @door
 def pad(
     x: Tensor,
+    /,
     width: int | Sequence[int | Sequence[int]] | None = None,
     *,
     value: Any = 0,
