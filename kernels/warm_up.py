@@ -132,6 +132,7 @@ def _layers(
     """
     from .choosing import Call, chosen
     from .layers.biases import BiasedConv2d, BiasedLinear
+    from .layers.followed import followed_kinds
     from .layers.gelu import gelu_kinds
     from .layers.grouped import GroupedConv2d
     from .layers.layer_norms import row_kinds
@@ -148,9 +149,10 @@ def _layers(
     yield from (kind.recipe("maximum") for kind in pool_kinds(model, lowered(example)))
     yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
     yield from (kind.recipe("scaled_sum") for kind in scale_kinds(model, lowered(example)))
+    yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
+    yield from (kind.recipe() for kind in followed_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
-        yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
         yield from (kind.recipe("gelu") for kind in gelu_kinds(model, lowered(example)))
     if "weight_gradient" in passes:
         layers = [part for part in model.modules() if isinstance(part, (GroupedConv2d, BiasedConv2d, BiasedLinear))]

@@ -139,23 +139,13 @@ class FusedConv2d(nn.Module):
         return f"{tuple(self.weight.shape)}, {self.geometry}, activation={self.activation or None}"
 
 
-_LIBRARY.define("linear_relu(Tensor x, Tensor w, Tensor bias) -> Tensor")
-_LIBRARY.impl("linear_relu", lambda x, w, bias: torch._addmm_activation(bias, x, w.t()), "CompositeExplicitAutograd")
-_torch.library.register_fake(
-    "tapestry::linear_relu", lambda x, w, _bias: x.new_empty(x.shape[0], w.shape[0]), lib=_LIBRARY
-)
-
-
 class Pointwise(nn.Module):
-    """A 1 x 1 convolution as a matrix product over channels, which adds the bias itself and, `clamped`, is relu of it.
+    """A 1 x 1 convolution and its bias, if it has one, as a matrix product over channels."""
 
-    torch.compile, which would take relu apart from the product again, does not see into that operator.
-    """
+    bias: nn.Parameter | None
 
-    def __init__(self, weight: Tensor, bias: Tensor, clamped: bool = False, followed: bool = False) -> None:
-        """`followed`: by something that is computed value by value."""
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
-        self.clamped, self.followed = clamped, followed
         self.weight = nn.Parameter(weight.detach().flatten(1), requires_grad=False)
         self.bias = nn.Parameter(bias.detach(), requires_grad=False)
 
@@ -170,12 +160,4 @@ class Pointwise(nn.Module):
         return made.contiguous() if first else made
 
     def _product(self, x: Tensor) -> Tensor:
-        if self.clamped:
-            n, c, h, w = x.shape
-            made: Tensor = torch.ops.tapestry.linear_relu(x.permute(0, 2, 3, 1).reshape(-1, c), self.weight, self.bias)
-            return made.view(n, h, w, -1).permute(0, 3, 1, 2)
-        if self.followed and torch.compiler.is_compiling():
-            # cuBLASLt's products that add a bias take up to twice as long; what follows adds it for nothing.
-            bare = nn.functional.linear(x.permute(0, 2, 3, 1), self.weight).permute(0, 3, 1, 2)
-            return bare + self.bias[:, None, None]
         return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)

@@ -106,7 +106,7 @@ class Reader:
 
     def _longer(self, chain: Chain, reader: fx.Node) -> Chain | None:
         """A chain with one node more, if that does what the launch does next."""
-        if self._passes_on(reader):
+        if self.passes_on(reader):
             return chain.and_then(reader)
         if chain.activation:
             return None
@@ -123,7 +123,8 @@ class Reader:
         readers = list(node.users)
         return readers[0] if len(readers) == 1 and readers[0].op != "output" else None
 
-    def _passes_on(self, node: fx.Node) -> bool:
+    def passes_on(self, node: fx.Node) -> bool:
+        """Whether a node gives what it is given."""
         module = self.module(node)
         return isinstance(module, IDENTITIES) and not module.training and bare(module)
 

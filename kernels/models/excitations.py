@@ -1,4 +1,4 @@
-"""Squeeze-and-excitations of a model in training, each with the two calls that compute it (`tensors/excitations`)."""
+"""Squeeze-and-excitations of a model, each with the two calls that compute it (`tensors/excitations`)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,33 @@ from .arguments import check_model
 from .hooks import bare
 from .norm_sums import Graphs, Rewritten, rewrite
 
+MOST_CALLS = 12  # between a mean and its gate
+
 
 def excitation_kinds(model: nn.Module, dtype: torch.dtype) -> list[ImageKind]:
-    """The kernels that the squeeze-and-excitations of a model in training ask for, of activations of a type."""
+    """The kernels that the squeeze-and-excitations of a model ask for, of activations of a type."""
     named, found = DTYPES.get(dtype), []
     for part in model.modules():
         made = vars(part).get("forward")
         if named and isinstance(made, Rewritten) and squeezed in made.known.values():
             channels = [child.out_channels for child in part.children() if isinstance(child, nn.Conv2d)]
             found.append(ImageKind.of(channels[-1], named))
+        if named and isinstance(part, fx.GraphModule):
+            gates = [node.args[1] for node in part.graph.find_nodes(op="call_function", target=excited)]
+            found += [ImageKind.of(count, named) for gate in gates if (count := _channels(part, gate))]
     return list(dict.fromkeys(found))
+
+
+def _channels(root: fx.GraphModule, gate: Any) -> int:
+    """Of a gate, by the last layer that it goes through; 0 where that cannot be told."""
+    for _ in range(MOST_CALLS):
+        if not isinstance(gate, fx.Node) or len(gate.all_input_nodes) != 1:
+            return 0
+        weight = getattr(root.get_submodule(str(gate.target)), "weight", None) if gate.op == "call_module" else None
+        if isinstance(weight, torch.Tensor):
+            return len(weight)
+        (gate,) = gate.all_input_nodes
+    return 0
 
 
 def fuse_excitations(model: nn.Module) -> list[str]:
@@ -49,6 +66,34 @@ def fuse_excitations(model: nn.Module) -> list[str]:
     return taken
 
 
+def squeeze_all(root: nn.Module, graph: fx.Graph) -> int:
+    """Put both calls into a graph of a model for inference, in the place of each of its squeeze-and-excitations: how
+    many there were.
+    """
+    count = 0
+    for mean in list(graph.nodes):
+        x = mean.args[0] if mean.args else None
+        if not isinstance(x, fx.Node) or len(x.users) != 2 or not _is_mean(root, mean, x):
+            continue
+        (product,) = (user for user in x.users if user is not mean)
+        gate = _gate(product, x)
+        if gate is not None and _comes_from(gate, mean):
+            _put(graph, x, mean, product, gate)
+            count += 1
+    return count
+
+
+def _comes_from(gate: fx.Node, mean: fx.Node) -> bool:
+    """Whether a gate is computed of nothing but a mean, one call after another."""
+    for _ in range(MOST_CALLS):
+        if gate is mean:
+            return True
+        if len(gate.all_input_nodes) != 1:
+            return False
+        (gate,) = gate.all_input_nodes
+    return False
+
+
 def _may_be_one(part: nn.Module) -> bool:
     """Two layers of single pixels, and nothing in them."""
     children = list(part.children())
@@ -63,12 +108,25 @@ def _rewrite(part: nn.Module, graph: fx.Graph) -> bool:
         return False
     (x,), product = inputs, end.args[0]
     means = [node for node in x.users if _is_mean(part, node, x)]
-    if len(means) != 1 or not isinstance(product, fx.Node) or product not in x.users:
+    gate = _gate(product, x)
+    if len(means) != 1 or gate is None:
         return False
-    if product.target not in (operator.mul, torch.mul) or product.kwargs or len(product.args) != 2:
-        return False
+    _put(graph, x, means[0], product, gate)
+    return True
+
+
+def _gate(product: Any, x: fx.Node) -> fx.Node | None:
+    """What x is multiplied with; None of anything but a product of it."""
+    if not isinstance(product, fx.Node) or product not in x.users or product.kwargs or len(product.args) != 2:
+        return None
+    if product.target not in (operator.mul, torch.mul):
+        return None
     gate = product.args[1] if product.args[0] is x else product.args[0]
-    (mean,) = means
+    return gate if isinstance(gate, fx.Node) and gate is not x else None
+
+
+def _put(graph: fx.Graph, x: fx.Node, mean: fx.Node, product: fx.Node, gate: fx.Node) -> None:
+    """Both calls, in the place of mean and product."""
     with graph.inserting_before(mean):
         first = graph.call_function(squeezed, (x,))
         passed, given, link = (graph.call_function(operator.getitem, (first, k)) for k in range(3))
@@ -78,12 +136,11 @@ def _rewrite(part: nn.Module, graph: fx.Graph) -> bool:
     product.replace_all_uses_with(last)
     graph.erase_node(product)
     graph.erase_node(mean)
-    return True
 
 
 def _is_mean(part: nn.Module, node: fx.Node, x: fx.Node) -> bool:
     if node.op == "call_module":
         module: Any = part.get_submodule(str(node.target))
-        return isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1))
+        return isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1)) and bare(module)
     named = node.op == "call_method" and node.target == "mean"
     return named and node.args in ((x, (2, 3)), (x, [2, 3])) and dict(node.kwargs) == {"keepdim": True}

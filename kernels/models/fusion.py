@@ -20,6 +20,7 @@ from torch.fx.node import has_side_effect
 
 from ..convolution.problem import MOST_WIDTH
 from ..errors import WrongValue
+from ..layers.followed import FollowedConv2d, FollowedLinear
 from ..layers.fused import FusedConv2d, Pointwise
 from ..layers.fused import operator as fused_operator
 from ..layers.grouped import GroupedConv2d
@@ -41,8 +42,10 @@ from ..tensors.geometry import geometry_of
 from ..tensors.operators import forward as convolution
 from .arguments import check_floats, check_model
 from .chains import Chain, Norm, Reader
+from .excitations import squeeze_all
 from .hooks import HOOKS, bare
 from .in_place import Tracer, without_unread
+from .moved_biases import move_biases
 from .replacement import needs_no_warpgroups, replaced
 from .resampling import KINDS, fuse_resampling
 from .row_norms import fuse_row_norms
@@ -61,9 +64,10 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
     bf16 that of dense convolutions of fewer than 128 channels too, of the first one, of fewer than 8, over blocks of
     pixels, and of 1 x 1 ones of up to 24 channels. Batch norms behind other convolutions are folded into their filters,
-    in f32; 1 x 1 ones with a batch norm or a bias become matrix products, with relu where that follows. Pools, layer
-    norms, and layer scales with the sums behind them are kernels of their own. The copy is in evaluation and has no
-    gradients; parameters are rounded to `dtype` last.
+    in f32; what follows them is cuDNN's then, in its launch, where it ends with relu, or else one launch, as it is
+    behind linear layers (`layers/followed`). 1 x 1 ones that nothing follows become matrix products. Kernels of their
+    own compute pools, layer norms, squeeze-and-excitations, and layer scales with the sums behind them. The copy is in
+    evaluation and has no gradients; parameters are rounded to `dtype` last.
 
     It is a graph of `torch.fx`, without the operands that have a default, which it refuses to be given. Of a model that
     cannot be traced, because its control flow depends on values, the largest parts that can are fused instead, each in
@@ -75,14 +79,15 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     # In training layers forget what they keep for evaluation, which may be of another type.
     model = copy.deepcopy(model).train().eval()
     settle_filters(model)
-    dense = dtype in DTYPES and multiplies_from_shared_memory()
+    halves = dtype in DTYPES
+    dense = halves and multiplies_from_shared_memory()
     replaced(model, {}, one_group=dense)
     fuse_resampling(model)
     fuse_row_norms(model, autocast=False)
     try:
         graph = _graph(model)
     except Exception as error:
-        if not _fuse_parts(model, dense) and not any(isinstance(part, SWAPPED) for part in model.modules()):
+        if not _fuse_parts(model, halves, dense) and not any(isinstance(part, SWAPPED) for part in model.modules()):
             raise WrongValue(
                 "torch.fx cannot trace this model, nor a part of it that could be fused",
                 where="fuse_for_inference",
@@ -92,12 +97,12 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
             ) from error
         made = model
     else:
-        made = _fused(model, graph, dense)
+        made = _fused(model, graph, halves, dense)
         vars(made).update({name: hooks for name in HOOKS if (hooks := vars(model).get(name))})
     return made.to(dtype).requires_grad_(False)
 
 
-def _fused(model: nn.Module, graph: fx.Graph, dense: bool) -> fx.GraphModule:
+def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.GraphModule:
     """What a graph of a model says, with launches that do more than one of its layers."""
     traced = fx.GraphModule(model, graph)
     for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
@@ -108,6 +113,11 @@ def _fused(model: nn.Module, graph: fx.Graph, dense: bool) -> fx.GraphModule:
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
             _fuse_layer(traced, Reader(traced.graph, traced), start, f"{FUSED}_{number}", dense)
+        if halves:
+            for number, start in enumerate(list(_linear_layers(traced))):
+                _fuse_linear(traced, Reader(traced.graph, traced), start, f"{FUSED}_linear_{number}")
+        move_biases(traced, FUSED)
+    squeeze_all(traced, traced.graph)
     scale_sums(traced, traced.graph)
     traced.delete_all_unused_submodules()
     traced.recompile()
@@ -143,7 +153,7 @@ class FusedSequential(nn.Sequential):
         return self._layers()[which][1]
 
 
-def _fuse_parts(model: nn.Module, dense: bool) -> bool:
+def _fuse_parts(model: nn.Module, halves: bool, dense: bool) -> bool:
     """Fuse the largest parts of a model that can be traced, in their places; whether there was anything to fuse."""
     found = False
     for part in model.children():
@@ -151,9 +161,9 @@ def _fuse_parts(model: nn.Module, dense: bool) -> bool:
             continue
         graph = _graph_of(part)
         if graph is None:
-            found |= _fuse_parts(part, dense)
+            found |= _fuse_parts(part, halves, dense)
             continue
-        traced = _fused(part, graph, dense)
+        traced = _fused(part, graph, halves, dense)
         if any(name.startswith(FUSED) for name, _ in traced.named_children()):
             part.add_module(PART, traced)
             part.forward = Within(part)
@@ -226,6 +236,22 @@ def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
             yield node
 
 
+def _linear_layers(traced: fx.GraphModule) -> Iterator[fx.Node]:
+    for node in traced.graph.nodes:
+        if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
+            layer = traced.get_submodule(node.target)
+            if type(layer) is nn.Linear and layer.bias is not None and bare(layer):
+                yield node
+
+
+def _fuse_linear(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
+    """The same of a linear layer, where there is something that follows."""
+    layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
+    assert isinstance(layer, nn.Linear)
+    if chain.norm is None and (chain.activation or chain.residual is not None):
+        _put(traced, name, FollowedLinear(layer, chain.activation), start, chain)
+
+
 def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:
     """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
@@ -241,10 +267,17 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
         made = _in_one_launch(layer, chain)
     elif chain.norm is not None and layer.padding_mode == "zeros":
         made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
+    elif dense and layer.bias is not None and _is_followed(layer, chain):
+        made = FollowedConv2d(layer.weight, layer.bias, chain.activation, layer)
     elif dense and layer.bias is not None and _is_product(layer):
-        made, chain = _product(layer.weight, layer.bias, chain, Chain((start,)))
+        made, chain = Pointwise(layer.weight, layer.bias), Chain((start,))
     else:
         return
+    _put(traced, name, made, start, chain)
+
+
+def _put(traced: fx.GraphModule, name: str, made: nn.Module, start: fx.Node, chain: Chain) -> None:
+    """One module in the place of a chain of calls."""
     traced.add_submodule(name, made)
     given = (start.args[0],) if chain.residual is None else (start.args[0], chain.residual)
     with traced.graph.inserting_before(chain.end):
@@ -291,15 +324,17 @@ def _is_product(layer: nn.Conv2d) -> bool:
 def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, Chain]:
     """A convolution with the batch norm in its filter and bias, which are in f32 until the model is converted.
 
-    And which of the two chains it is: one of a product may end with relu, the other ends with the batch norm.
+    And which of the two chains it is: what follows is computed with it, or it ends with the batch norm.
     """
     assert chain.norm is not None
     scale, bias = _affine(layer, chain)
     assert scale is not None
     assert bias is not None
     weight = layer.weight.float() * scale[:, None, None, None]
+    if _is_followed(layer, chain):
+        return FollowedConv2d(weight, bias, chain.activation, layer), chain
     if _is_product(layer):
-        return _product(weight, bias, chain, to_norm)
+        return Pointwise(weight, bias), to_norm
     made = copy.copy(layer)
     made._parameters = {
         "weight": nn.Parameter(weight.contiguous(memory_format=torch.channels_last)), "bias": nn.Parameter(bias),
@@ -307,11 +342,10 @@ def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, 
     return made, to_norm
 
 
-def _product(weight: Tensor, bias: Tensor, chain: Chain, to_bias: Chain) -> tuple[nn.Module, Chain]:
-    """A product that adds a bias, and which of two chains it is: one that ends with relu, or the shorter one."""
-    clamped = chain.activation == "relu" and chain.residual is None
-    followed = len(chain.nodes) > len(to_bias.nodes)
-    return Pointwise(weight, bias, clamped, followed), chain if clamped else to_bias
+def _is_followed(layer: nn.Conv2d, chain: Chain) -> bool:
+    """Whether something follows a convolution, and it is torch's to the letter."""
+    plain = layer.padding_mode == "zeros" and isinstance(layer.padding, tuple) and not is_same(layer)
+    return plain and not is_standardized(layer) and bool(chain.activation or chain.residual is not None)
 
 
 # -- compiled graphs ---------------------------------------------------------------------------------------------------

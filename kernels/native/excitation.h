@@ -1,4 +1,4 @@
-// Squeeze-and-excitations in training: a module calls `squeezed`, computes a gate of the means, and calls `excited`.
+// Squeeze-and-excitations: a module or a graph calls `squeezed`, computes a gate of the means, and calls `excited`.
 
 #pragma once
 
@@ -108,7 +108,7 @@ PyObject* squeezed(PyObject*, PyObject* given) {
   torch::autograd::variable_list made;
   {
     const py::gil_scoped_release others;
-    if (at::GradMode::is_enabled() && x.requires_grad())
+    if (!at::GradMode::is_enabled() || x.requires_grad())
       if (const auto call = known_images(kMeans, x)) made = Squeeze::apply(x, link, call);
   }
   if (made.empty()) Py_RETURN_NONE;

@@ -7,6 +7,7 @@
 #include "direct.h"
 #include "excitation.h"
 #include "first.h"
+#include "followed.h"
 #include "fused.h"
 #include "gelu.h"
 #include "layer_norm.h"
@@ -68,6 +69,7 @@ PyMethodDef fast[] = {
     with("biased_convolution", biased_convolution),
     with("scaled_sum", scaled_sum),
     with("gelu", gelu),
+    with("followed", followed),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -114,6 +116,8 @@ PYBIND11_MODULE(tapestry_native, module) {
     tapestry::gelus.clear();
     tapestry::gelu_gradients.clear();
   });
+  module.def("add_followed", tapestry::add_followed);
+  module.def("forget_followers", [] { tapestry::followers.clear(); });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 VARIABLE = "TAPESTRY_NATIVE"
 Call = Literal[
     "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient", "gelu",
-    "gelu_gradient",
+    "gelu_gradient", "followed",
 ]  # fmt: skip
 Kind = Literal[
-    "convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales", "gelus"
+    "convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales", "gelus", "followers"
 ]  # of calls that are known
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
@@ -60,9 +60,11 @@ biased_convolution: Callable[..., Tensor | None] | None = None
 scaled_sum: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None] | None = None
 # gelu(x): likewise, behind layers whose biases learn.
 gelu: Callable[[Tensor], Tensor | None] | None = None
+# followed(y, bias, residual, activation, last): likewise, as `following_calls` has it.
+followed: Callable[[Tensor, Tensor | None, Tensor | None, int, int], Tensor | None] | None = None
 CALLS = (
     "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
-    "biased_convolution", "scaled_sum", "gelu",
+    "biased_convolution", "scaled_sum", "gelu", "followed",
 )  # fmt: skip
 _extension: Any = None
 _lock = threading.Lock()

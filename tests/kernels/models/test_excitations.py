@@ -162,8 +162,17 @@ def test_few_images_are_torchs(launched: list[str]) -> None:
     fuse_excitations(model)
     model(images()[:3])
     with torch.no_grad():
-        model(images())
+        model(images()[:3])
     assert launched == []
+
+
+def test_inference_is_two_launches(launched: list[str]) -> None:
+    model = nn.Sequential(Excite()).double().eval()
+    expected = model(images())
+    fuse_excitations(model)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images()), expected)
+    assert launched == ["means", "scaled"]
 
 
 def test_modules_that_are_something_else() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear
 from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
 from tapestry.kernels.layers.fused import _on_cuda as on_cuda
 from tapestry.kernels.layers.fused import operator as fused_operator
@@ -25,6 +26,7 @@ from tapestry.kernels.layers.timm import moved
 from tapestry.kernels.models import fusion
 from tapestry.kernels.models.fusion import PART, fuse_graph
 from tapestry.kernels.tensors import fused_calls
+from tapestry.kernels.tensors.excitations import excited, squeezed
 from tapestry.kernels.tensors.fused_calls import Following
 from tapestry.kernels.tensors.geometry import Geometry
 from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, fuse_for_training, replace_convolutions
@@ -100,21 +102,23 @@ def test_what_is_in_one_launch() -> None:
     assert [part.scale is not None for part in launches] == [True, True]
     calls = {node.target: node for node in fused.graph.nodes if node.op == "call_module"}
     assert [len(calls[name].args) for name in calls if isinstance(fused.get_submodule(name), FusedConv2d)] == [1, 2]
-    assert sum(isinstance(part, Pointwise) for part in fused.modules()) == 2
+    assert [part.activation for part in fused.modules() if isinstance(part, FollowedConv2d)] == ["silu"]
+    assert sum(isinstance(part, Pointwise) for part in fused.modules()) == 1
     assert not any(isinstance(part, nn.BatchNorm2d) for part in fused.modules())
 
 
-@pytest.mark.parametrize(("activation", "clamped"), [(nn.ReLU, 1), (nn.SiLU, 0)])
-def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: int) -> None:
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU])
+def test_what_follows_a_dense_convolution(activation: Callable[[], nn.Module]) -> None:
     layers = seen(
         nn.Sequential(
-            nn.Conv2d(8, 40, 1), nn.BatchNorm2d(40), activation(), nn.Conv2d(40, 16, 1), nn.BatchNorm2d(16), nn.Tanh()
+            nn.Conv2d(8, 40, 1), nn.BatchNorm2d(40), activation(), nn.Conv2d(40, 16, 1, 2), nn.BatchNorm2d(16),
+            activation(), nn.Conv2d(16, 40, 1), nn.BatchNorm2d(40), nn.Tanh(),
         )
-    )
+    )  # fmt: skip
     fused = fuse_for_inference(layers, torch.float32)
-    products = [part for part in fused.modules() if isinstance(part, Pointwise)]
-    assert sum(part.clamped for part in products) == clamped
-    assert len(products) == 2
+    assert [type(part) for part in fused.modules() if type(part).__module__.startswith("tapestry.kernels")] == [
+        FollowedConv2d, FollowedConv2d, Pointwise,
+    ]  # fmt: skip
     torch.testing.assert_close(fused(IMAGES), layers(IMAGES))
     compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
@@ -122,19 +126,134 @@ def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: 
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, None])
-def test_biases_of_one_tap_are_added_by_a_product(activation: Callable[[], nn.Module] | None) -> None:
+def test_biases_without_a_norm(activation: Callable[[], nn.Module] | None) -> None:
     """Of halves; f32's products would be exact where convolutions are TF32."""
     then = [activation()] if activation else []
     few, strided, plain = nn.Conv2d(8, 40, 3), nn.Conv2d(48, 40, 1, stride=2), nn.Conv2d(40, 48, 1, bias=False)
     model = nn.Sequential(few, nn.Conv2d(40, 48, 1), *then, strided, plain).eval()
     for dtype in (torch.bfloat16, torch.float32):
         fused = fuse_for_inference(model, dtype)
-        products = [part for part in fused.modules() if isinstance(part, Pointwise)]
-        assert [part.clamped for part in products] == ([activation is nn.ReLU] if dtype is torch.bfloat16 else [])
+        made = [type(part) for part in fused.modules() if isinstance(part, (Pointwise, FollowedConv2d))]
+        assert made == ([] if dtype is torch.float32 else [FollowedConv2d if activation else Pointwise])
         found, expected = fused(IMAGES.to(dtype)), model(IMAGES)
         assert found.dtype is dtype
         near = {"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
         torch.testing.assert_close(found.float(), expected, **near)
+
+
+class Residual(nn.Module):
+    """A block as residual networks have it, with a shortcut that convolves, or without."""
+
+    def __init__(self, shortcut: nn.Module, activation: nn.Module, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(8, 16, 3, 2, 1, bias=False), norm(16)
+        self.shortcut, self.act = shortcut, activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.act(self.norm(self.first(x)) + self.shortcut(x))
+        return made
+
+
+SHORTCUTS = {
+    "strided": lambda: nn.Sequential(nn.Conv2d(8, 16, 1, 2, bias=False), nn.BatchNorm2d(16), nn.Identity()),
+    "pooled": lambda: nn.Sequential(nn.AvgPool2d(2), nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16)),
+    "activated": lambda: nn.Sequential(nn.Conv2d(8, 16, 1, 2, bias=False), nn.BatchNorm2d(16), nn.Hardswish()),
+}
+
+
+@pytest.mark.parametrize("kind", SHORTCUTS)
+@pytest.mark.parametrize("activation", [nn.ReLU(inplace=True), nn.SiLU(), nn.Identity()], ids=str)
+def test_a_residuals_bias_is_added_by_what_it_is_added_to(kind: str, activation: nn.Module) -> None:
+    model, images = seen(Residual(SHORTCUTS[kind](), activation, nn.BatchNorm2d)), IMAGES[:, :, :8]
+    fused = fuse_for_inference(model, torch.float32)
+    made = [part for part in fused.modules() if isinstance(part, FollowedConv2d)]
+    others = [part for part in fused.modules() if type(part) in (Pointwise, nn.Conv2d)]
+    assert [part.bias for part in others] == ([] if kind == "activated" else [None])
+    known = {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(activation), "")
+    assert {part.activation for part in made} == ({known, "hardswish"} if kind == "activated" else {known})
+    torch.testing.assert_close(fused(images), model(images))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(fused))(images), model(images))
+
+
+class Shared(nn.Module):
+    """A shortcut that somebody else reads, too: its bias is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 16, 3, 1, 1), nn.Conv2d(8, 16, 1)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(16), nn.BatchNorm2d(16)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.norms[1](self.second(x))
+        return torch.relu(self.norms[0](self.first(x)) + other) * other
+
+
+def test_a_bias_that_others_read_stays() -> None:
+    model = seen(Shared())
+    fused = fuse_for_inference(model, torch.float32)
+    (product,) = (part for part in fused.modules() if isinstance(part, Pointwise))
+    assert product.bias is not None
+    torch.testing.assert_close(fused(IMAGES), model(IMAGES))
+
+
+class Rowwise(nn.Module):
+    """Linear layers and what follows them: an activation, and a sum."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.up, self.act, self.down, self.last = nn.Linear(8, 24), activation, nn.Linear(24, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.permute(0, 2, 3, 1)
+        made: Tensor = self.last(rows + self.down(self.act(self.up(rows))))
+        return made
+
+
+@pytest.mark.parametrize("activation", [nn.GELU(), nn.ReLU(), nn.GELU("tanh"), nn.Hardswish()], ids=str)
+def test_what_follows_linear_layers(activation: nn.Module) -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=4), Rowwise(activation)).eval()
+    fused = fuse_for_inference(model)
+    made = [part.activation for part in fused.modules() if isinstance(part, FollowedLinear)]
+    known = {"GELU": "gelu", "ReLU": "relu", "Hardswish": "hardswish"}[type(activation).__name__]
+    assert made == ([known, ""] if getattr(activation, "approximate", "none") == "none" else [""])
+    near = {"rtol": 3e-2, "atol": 3e-2}
+    torch.testing.assert_close(fused(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
+    again = pickle.loads(pickle.dumps(fused))
+    assert torch.equal(again(IMAGES.to(torch.bfloat16)), fused(IMAGES.to(torch.bfloat16)))
+    compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
+
+
+class Excited(nn.Module):
+    """A squeeze-and-excitation in a model, and products that are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.squeeze, self.expand = nn.Conv2d(8, 16, 3), nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.last = nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        x = x * torch.sigmoid(self.expand(torch.relu(self.squeeze(x.mean((2, 3), keepdim=True)))))
+        other = self.last(x)
+        made: Tensor = other * (other.mean((2, 3), keepdim=True) + x[:, :8])  # of more than its mean
+        return made
+
+
+def test_squeeze_and_excitations_are_two_calls() -> None:
+    torch.manual_seed(5)
+    model = Excited().eval()
+    for made in (
+        fuse_for_inference(model, torch.float32),
+        pickle.loads(pickle.dumps(fuse_for_inference(model, torch.float32))),
+    ):
+        assert [len(made.graph.find_nodes(op="call_function", target=each)) for each in (squeezed, excited)] == [1, 1]
+        torch.testing.assert_close(made(IMAGES), model(IMAGES))
+    compiled = torch.compile(made, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES), model(IMAGES))
 
 
 class Products(nn.Module):
@@ -154,12 +273,13 @@ class Products(nn.Module):
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_what_follows_a_product(flat: bool) -> None:
-    """relu of a sum is none of the product; results lie as images do, and may have no batch."""
+    """Results lie as images do, and may have no batch."""
     torch.manual_seed(3)
     model = Products(flat).eval()
     made = fuse_for_inference(model)
-    (product,) = [part for part in made.modules() if isinstance(part, Pointwise)]
-    assert (product.clamped, product.followed) == (False, not flat)
+    assert [type(part) for part in made.modules() if isinstance(part, (Pointwise, FollowedConv2d))] == [
+        Pointwise if flat else FollowedConv2d
+    ]
     near = {"rtol": 3e-2, "atol": 3e-2}
     torch.testing.assert_close(made(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
     if not flat:
@@ -356,7 +476,7 @@ def test_parts_in_halves_are_fused_with_their_layers_of_one_group() -> None:
 
 
 def test_what_cannot_be_traced_is_refused_with_what_to_do() -> None:
-    for model in (Turn(), nn.Sequential(Turn(), nn.Sequential(nn.Linear(8, 8), nn.ReLU()))):
+    for model in (Turn(), nn.Sequential(Turn(), nn.Sequential(nn.Linear(8, 8), nn.Tanh()))):
         with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
             fuse_for_inference(model)
 

@@ -109,9 +109,10 @@ def test_steps(calls: Driver, pooled: bool, shape: tuple[int, ...]) -> None:
         assert calls.ran == [expected_by] * 4
     calls.ran.clear()
     with torch.no_grad():
-        torch.testing.assert_close(model(x), expected[0])  # torch's where nothing is recorded
-    model(drawn(3, (*SHAPE[:2], 5, 4)))
-    assert calls.ran == []
+        assert torch.equal(model(x), expected[0])
+    assert calls.ran == ["native"] * 2
+    model(drawn(3, (*SHAPE[:2], 5, 4)))  # torch's, where gradients are recorded and none is asked for
+    assert calls.ran == ["native"] * 2
 
 
 def test_the_definition(calls: Driver) -> None:
@@ -153,7 +154,11 @@ def test_what_the_extension_does_not_know_is_pythons(calls: Driver) -> None:
     for unlike in (given.detach(), given.float(), given[:32], given.contiguous(), given.to("meta"), 3):
         assert native(unlike) is None  # type: ignore[arg-type]
     with torch.no_grad():
-        assert native(given) is None
+        assert native(given[:32]) is None
+        passed, mean, link = native(given)
+        y = other(passed, mean, link)
+    assert torch.equal(y, (given * mean).detach())
+    assert not y.requires_grad
 
 
 def test_a_gate_of_another_type(calls: Driver) -> None:
