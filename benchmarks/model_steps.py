@@ -78,6 +78,11 @@ UNSEEN = {
     "davit_tiny": Model(64),
     "pvt_v2_b1": Model(64),
     "mobilevit_s": Model(64, 256),
+    "resnet50": Model(128),
+    "densenet121": Model(64),
+    "vit_small_patch16_224": Model(64),
+    "swin_tiny_patch4_window7_224": Model(64),
+    "poolformer_s12": Model(64),
 }
 KNOWN = ChainMap(MODELS, UNSEEN)
 

@@ -35,7 +35,8 @@ std::optional<Channels> channels_of(const Tensor& x) {
   const auto learns = [&](size_t edge) { return node->next_edge(edge).is_valid(); };
   if (const auto* linked = dynamic_cast<torch::autograd::CppNode<Linked>*>(node.get()); linked && learns(1))
     return Channels{linked->ctx_.saved_data.at("last").toBool()};
-  if (dynamic_cast<torch::autograd::CppNode<Pointwise>*>(node.get()) && learns(2)) return Channels{false};
+  if (dynamic_cast<torch::autograd::CppNode<Product<Pointwise>>*>(node.get()) && learns(2)) return Channels{false};
+  if (dynamic_cast<torch::autograd::CppNode<Product<Rowwise>>*>(node.get()) && learns(2)) return Channels{true};
   return std::nullopt;
 }
 

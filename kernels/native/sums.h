@@ -11,6 +11,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
+#include <torch/version.h>
 
 #include "served.h"
 
@@ -117,22 +118,37 @@ bool is_pointwise(const Tensor& x, const Tensor& w, const Tensor& bias, at::IntA
 
 bool is_one_pixel(const Tensor& images) { return images.size(2) == 1 && images.size(3) == 1; }
 
-// A pointwise convolution and its bias: products, as one node, of which the first one adds the bias itself. Each gradient's
-// are torch's functions, which record themselves where a gradient of the gradient is asked for.
-class Pointwise : public torch::autograd::Function<Pointwise> {
+// Products of halves with results of f32.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+#define TAPESTRY_WIDE_PRODUCTS 1
+#endif
+
+// The gradient of a layer's matrix, of its type: of f32 as it is summed, where torch multiplies so.
+Tensor matrix_gradient(const Tensor& slopes, const Tensor& rows, at::ScalarType type) {
+#ifdef TAPESTRY_WIDE_PRODUCTS
+  const bool halves = is_half(rows.scalar_type()) && slopes.scalar_type() == rows.scalar_type();
+  if (type == at::kFloat && halves && rows.is_cuda() && untraced() && !at::GradMode::is_enabled())
+    return at::mm(slopes.t(), rows, at::kFloat);
+#endif
+  return at::mm(slopes.t(), rows).to(type);
+}
+
+// A layer that is a product of rows and a matrix, and its bias, as one node; the first product adds the bias itself. Each
+// gradient's are torch's functions, which record themselves where a gradient of the gradient is asked for. `Layer` says
+// how rows lie in tensors.
+template <class Layer>
+class Product : public torch::autograd::Function<Product<Layer>> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& bias) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
     const auto dtype = x.scalar_type();
     const Tensor taps = w.to(dtype);
-    const Tensor made = at::addmm(bias.to(dtype), rows(x), rows(taps).t());
+    const Tensor made = at::addmm(bias.to(dtype), Layer::rows(x), Layer::matrix(taps).t());
     ctx->save_for_backward({w.requires_grad() ? x : Tensor(), w});
     ctx->saved_data["sizes"] = x.sizes().vec();
     if (x.requires_grad() && !taps.is_same(w)) ctx->saved_data["taps"] = taps;
-    // Which of torch's formats a result is in decides about that of those behind it.
-    const bool last = !is_one_pixel(x) || is_last(x) || is_last(w);
-    return last ? images(made, x.sizes()) : made.view({x.size(0), w.size(0), 1, 1});
+    return Layer::result(made, x, w);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -140,41 +156,76 @@ class Pointwise : public torch::autograd::Function<Pointwise> {
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
     const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
-    const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy) : Tensor();
+    const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy, Layer::last) : Tensor();
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
     if (!at::GradMode::is_enabled()) below.emplace();
-    const Tensor slopes = rows(dy);
+    const Tensor slopes = Layer::rows(dy);
     Tensor dx, dw;
     if (ctx->needs_input_grad(0)) {
       const auto lowered = ctx->saved_data.find("taps");
       const bool kept = below && lowered != ctx->saved_data.end();
-      const Tensor made = at::mm(slopes, rows(kept ? lowered->second.toTensor() : w.to(dy.scalar_type())));
-      const auto sizes = ctx->saved_data["sizes"].toIntVector();
-      dx = sizes[2] == 1 && sizes[3] == 1 ? made.view(sizes) : images(made, sizes);
+      const Tensor made = at::mm(slopes, Layer::matrix(kept ? lowered->second.toTensor() : w.to(dy.scalar_type())));
+      dx = Layer::gradient(made, ctx->saved_data["sizes"].toIntVector());
     }
-    if (ctx->needs_input_grad(1)) dw = laid_as(w, at::mm(slopes.t(), rows(x)).to(w.scalar_type()));
+    if (ctx->needs_input_grad(1)) dw = Layer::laid_as(w, matrix_gradient(slopes, Layer::rows(x), w.scalar_type()));
     return {dx, dw, db};
   }
+};
 
- private:
-  // The gradient of a filter of one tap, with its strides where those say the same: what wraps parameters asks so.
+// A convolution of one tap: rows are pixels.
+struct Pointwise {
+  static constexpr bool last = false;
+
+  // Of channels-last images a view.
+  static Tensor rows(const Tensor& of) {
+    return of.permute({0, 2, 3, 1}).reshape({of.size(0) * of.size(2) * of.size(3), of.size(1)});
+  }
+
+  static Tensor matrix(const Tensor& taps) { return rows(taps); }
+
+  // Which of torch's formats a result is in decides about that of those behind it.
+  static Tensor result(const Tensor& made, const Tensor& x, const Tensor& w) {
+    const bool channels_last = !is_one_pixel(x) || is_last(x) || is_last(w);
+    return channels_last ? images(made, x.sizes()) : made.view({x.size(0), w.size(0), 1, 1});
+  }
+
+  static Tensor gradient(const Tensor& made, const std::vector<int64_t>& sizes) {
+    return sizes[2] == 1 && sizes[3] == 1 ? made.view(sizes) : images(made, sizes);
+  }
+
+  // The gradient of a filter, with its strides where those say the same: what wraps parameters asks so.
   static Tensor laid_as(const Tensor& w, const Tensor& made) {
     if (w.stride(0) == made.stride(0) && w.stride(1) == made.stride(1)) return made.as_strided(w.sizes(), w.strides());
     return made.view(w.sizes());
   }
 
+ private:
   // Whether images of one pixel are channels-last to torch, which goes by their strides.
   static bool is_last(const Tensor& of) { return of.size(1) > 1 && of.stride(3) == of.size(1); }
-
-  // Pixels x channels: a view of channels-last images.
-  static Tensor rows(const Tensor& of) {
-    return of.permute({0, 2, 3, 1}).reshape({of.size(0) * of.size(2) * of.size(3), of.size(1)});
-  }
 
   // Channels-last images of such rows, of the extents of others of some sizes.
   static Tensor images(const Tensor& made, at::IntArrayRef like) {
     return made.view({like[0], like[2], like[3], made.size(1)}).permute({0, 3, 1, 2});
   }
+};
+
+// A linear layer: rows are all but the last dimension.
+struct Rowwise {
+  static constexpr bool last = true;
+
+  static Tensor rows(const Tensor& of) { return of.dim() == 2 ? of : of.reshape({-1, of.size(-1)}); }
+
+  static Tensor matrix(const Tensor& weight) { return weight; }
+
+  static Tensor result(const Tensor& made, const Tensor& x, const Tensor& w) {
+    auto sizes = x.sizes().vec();
+    sizes.back() = w.size(0);
+    return made.view(sizes);
+  }
+
+  static Tensor gradient(const Tensor& made, const std::vector<int64_t>& sizes) { return made.view(sizes); }
+
+  static Tensor laid_as(const Tensor&, const Tensor& made) { return made; }
 };
 
 // The type that a product is of; none where types are others than autocast brings together, or than are one without it.
@@ -206,17 +257,20 @@ PyObject* biased_convolution(PyObject*, PyObject* const* given, Py_ssize_t count
         const std::array<int64_t, 2> stride{down, right}, padding{top, left}, dilation{rows, columns};
         if (is_pointwise(x, w, bias, padding, groups))
           if (const auto dtype = product_type(x, w, bias); dtype && is_taken_as_rows(x, *dtype, stride))
-            return Pointwise::apply(x.scalar_type() == *dtype ? x : x.to(*dtype), w, bias);
+            return Product<Pointwise>::apply(x.scalar_type() == *dtype ? x : x.to(*dtype), w, bias);
         if (!is_learned(bias, x)) return {};
         return Linked::apply(at::conv2d(x, w, bias.detach(), stride, padding, dilation, groups), bias, false);
       });
 }
 
-// biased_linear(x, weight, bias): a linear layer, by torch, and the link behind it
+// biased_linear(x, weight, bias): a product, as one node; or a linear layer, by torch, and the link behind it
 PyObject* biased_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return computed<3>(given, count, [](const auto& of) -> Tensor {
     const Tensor &x = of[0], &weight = of[1], &bias = of[2];
     if (!is_learned(bias, x) || !is_plain(weight)) return {};
+    if (x.dim() > 1 && x.numel() && weight.dim() == 2 && weight.size(1) == x.size(-1) && bias.size(0) == weight.size(0))
+      if (const auto dtype = product_type(x, weight, bias))
+        return Product<Rowwise>::apply(x.scalar_type() == *dtype ? x : x.to(*dtype), weight, bias);
     return Linked::apply(at::linear(x, weight, bias.detach()), bias, true);
   });
 }

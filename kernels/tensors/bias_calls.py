@@ -6,8 +6,10 @@
 The bias is added where torch adds it; `linked` gives y as it is, and its backward pass gives dy and the sum of it.
 Under autocast torch sums in the lower type and then casts; here sums stay f32.
 
-A convolution of one tap is a product of pixels and channels that adds the bias itself: torch convolves without it, and
-adds it in a launch that takes two to four times what a copy of the result does (decision 87).
+A linear layer is a product of rows and a matrix that adds the bias itself, and so is a convolution of one tap, of
+pixels and channels: torch convolves without it, and adds it in a launch that takes two to four times what a copy of the
+result does (decision 87). They are one node each, with autocast's casts in it, and the gradient of a matrix of f32 is
+f32 as it was summed, where torch rounds and then casts it (decision 92).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from . import autograd, native_calls
 
 HALVES = {torch.float16, torch.bfloat16}
 _LOWERED = {*HALVES, torch.float32}
+_WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype")  # products of halves with results of f32
 
 
 def linked(y: Tensor, bias: Tensor, last: bool) -> Tensor:
@@ -45,42 +48,57 @@ class _Linked(torch.autograd.Function):
         return dy if to_y else None, db, None
 
 
-def products(x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
-    """A convolution of images [n, c, h, w] by a filter [k, c, 1, 1] and its bias, all of types that a product takes."""
-    made: Tensor = _Pointwise.apply(x, taps, bias)  # type: ignore[no-untyped-call]
+def products(x: Tensor, w: Tensor, bias: Tensor, last: bool = False) -> Tensor:
+    """A convolution of images [n, c, h, w] by a filter [k, c, 1, 1] or, with `last`, rows [..., c] by a matrix [k, c],
+    and a bias, all of types that a product takes.
+    """
+    made: Tensor = _Product.apply(x, w, bias, last)  # type: ignore[no-untyped-call]
     return made
 
 
-class _Pointwise(torch.autograd.Function):
-    """A convolution of one tap and its bias: products, as one node, of which the first one adds the bias itself. The
-    gradients are torch's functions, which record themselves where a gradient of the gradient is asked for.
+class _Product(torch.autograd.Function):
+    """Such a layer as one node. The gradients are torch's functions, which record themselves where a gradient of the
+    gradient is asked for.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
-        taps = w.to(x.dtype)
-        to_x, to_w, _ = ctx.needs_input_grad
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor, last: bool) -> Tensor:
+        lowered = w.to(x.dtype)
+        to_x, to_w, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if to_w else None, w)
-        ctx.shape, ctx.bias_dtype, ctx.taps = x.shape, bias.dtype, taps if to_x and taps is not w else None
-        made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x), _rows(taps).t())
+        ctx.shape, ctx.bias_dtype, ctx.last = x.shape, bias.dtype, last
+        ctx.lowered = lowered if to_x and lowered is not w else None
+        made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x, last), _rows(lowered, last).t())
+        if last:
+            return _own(made.view(*x.shape[:-1], len(w)))
         # Which of torch's formats a result is in decides about that of those behind it.
-        last = not is_one_pixel(x) or _is_last(x) or _is_last(w)
-        return _own(_images(made, x.shape) if last else made.view(len(x), len(w), 1, 1))
+        channels_last = not is_one_pixel(x) or _is_last(x) or _is_last(w)
+        return _own(_images(made, x.shape) if channels_last else made.view(len(x), len(w), 1, 1))
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        to_x, to_w, to_bias = ctx.needs_input_grad
-        db = autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
-        slopes, again = _rows(dy), torch.is_grad_enabled() or ctx.taps is None
+        to_x, to_w, to_bias, _ = ctx.needs_input_grad
+        last = ctx.last
+        db = autograd.bias_gradient(dy, ctx.bias_dtype, last) if to_bias else None
+        slopes, again = _rows(dy, last), torch.is_grad_enabled() or ctx.lowered is None
         dx = dw = None
         with torch.autocast(dy.device.type, enabled=False):
             if to_x:
-                dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again else ctx.taps))
-                dx = dx.view(ctx.shape) if tuple(ctx.shape[2:]) == (1, 1) else _images(dx, ctx.shape)
+                dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again else ctx.lowered, last))
+                dx = dx.view(ctx.shape) if last or tuple(ctx.shape[2:]) == (1, 1) else _images(dx, ctx.shape)
             if to_w:
-                dw = _laid_as(w, torch.mm(slopes.t(), _rows(x)).to(w.dtype))
-        return dx, dw, db
+                dw = _matrix_gradient(slopes, _rows(x, last), w.dtype)
+                dw = dw if last else _laid_as(w, dw)
+        return dx, dw, db, None
+
+
+def _matrix_gradient(slopes: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """That of a layer's matrix, of its type: of f32 as it is summed, where torch multiplies so."""
+    halves = dtype is torch.float32 and slopes.is_cuda and rows.dtype in HALVES and slopes.dtype is rows.dtype
+    if halves and _WIDE_PRODUCTS and not torch.is_grad_enabled() and autograd.plain(slopes, rows):
+        return torch.mm(slopes.t(), rows, out_dtype=dtype)
+    return torch.mm(slopes.t(), rows).to(dtype)
 
 
 def _own(y: Tensor) -> Tensor:
@@ -104,10 +122,12 @@ def is_one_pixel(images: Tensor) -> bool:
     return tuple(images.shape[2:]) == (1, 1)
 
 
-def _rows(images: Tensor) -> Tensor:
-    """Pixels x channels: a view of channels-last images."""
-    n, c, h, w = images.shape
-    return images.permute(0, 2, 3, 1).reshape(n * h * w, c)
+def _rows(of: Tensor, last: bool) -> Tensor:
+    """Rows x channels: a view of channels-last images or of dense rows."""
+    if last:
+        return of.reshape(-1, of.shape[-1])
+    n, c, h, w = of.shape
+    return of.permute(0, 2, 3, 1).reshape(n * h * w, c)
 
 
 def _images(rows: Tensor, shape: torch.Size) -> Tensor:

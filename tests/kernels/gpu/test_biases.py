@@ -128,7 +128,7 @@ def test_layers_that_torch_computes(
         assert found[1][3].dtype is torch.float32
         assert bool(((found[1][3].double() - exact).abs() <= 1e-6 * size).all())
         assert y.grad_fn is not None
-        assert ("Pointwise" if product else "Linked") in y.grad_fn.name()
+        assert ("Product" if product else "Linked") in y.grad_fn.name()
 
 
 def test_in_a_graph_and_again() -> None:

@@ -133,7 +133,7 @@ def test_images_of_one_pixel(sums: Driver, settings: dict[str, Any], lies: str, 
             assert dw.stride() == ours[0].weight.stride()  # torch's parallel modules warn of others
             product = settings in ({}, {"stride": 2}, {"padding": "same"})
             assert any("Convolution" in name for name in names) is not product
-            assert any(("Pointwise" if product else "Linked") in name for name in names)
+            assert any(("Product" if product else "Linked") in name for name in names)
 
 
 @pytest.mark.parametrize("settings", [{}, {"stride": 2}, {"padding": "same"}, {"padding": 1}, {"groups": 2}])
@@ -165,7 +165,7 @@ def test_one_tap(sums: Driver, settings: dict[str, Any], lies: str, types: str) 
                 with torch.no_grad():  # what autograd records nothing of is the same product
                     assert torch.equal(ours(x), found[0])
                     torch.testing.assert_close(ours(x.expand(3, -1, -1, -1)[:0]), y[:0])
-            assert any("Pointwise" in name for name in names) is product
+            assert any("Product" in name for name in names) is product
             assert any("Convolution" in name for name in names) is not product
             for one, other in zip(found, expected, strict=True):
                 assert one is not None
@@ -192,7 +192,7 @@ def test_one_tap_and_what_does_not_learn(sums: Driver) -> None:
             expected = step(theirs, given, dy)
             for way in (by_python, contextlib.nullcontext):
                 with way():
-                    assert "Pointwise" in ours(given).grad_fn.name()
+                    assert "Product" in ours(given).grad_fn.name()
                     found = step(ours[0], given, dy)
                 assert [one is None for one in found] == [other is None for other in expected]
                 for one, other in zip(found, expected, strict=True):
@@ -537,3 +537,77 @@ def test_which_layers() -> None:
     assert fuse_biases(alone) == []  # nowhere to put another
     model.fc1.to(torch.float64)
     assert model.fc1(torch.ones(16, dtype=torch.float64)).dtype is torch.float64
+
+
+LAID: dict[str, Callable[[], Tensor]] = {
+    "dense": lambda: drawn(3, 5, 16, dtype=F32),
+    "rows": lambda: drawn(7, 16, dtype=F32),
+    "moved": lambda: drawn(3, 16, 5, dtype=F32).transpose(1, 2),
+    "part": lambda: drawn(3, 5, 48, dtype=F32)[..., 7:39:2],
+    "images": lambda: drawn(3, 16, 5, 4, dtype=F32).permute(0, 2, 3, 1),
+    "one for all": lambda: drawn(5, 16, dtype=F32).expand(3, 5, 16),
+    "vector": lambda: drawn(16, dtype=F32),
+    "none": lambda: drawn(0, 16, dtype=F32),
+}
+
+
+@pytest.mark.parametrize("lies", LAID)
+@pytest.mark.parametrize("types", ["autocast", "halves", "f32"])
+@pytest.mark.parametrize("learns", ["all", "bias", "x and bias", "x and weight"])
+def test_linear_layers_are_one_node(sums: Driver, lies: str, types: str, learns: str) -> None:
+    """Of rows that lie anyhow; of one row, and none, by torch. What does not learn has no gradient."""
+    theirs, ours = layers("linear")
+    if types == "halves":
+        theirs, ours = theirs.to(BF16), ours.to(BF16)
+    for layer in (theirs, ours):
+        layer.weight.requires_grad_(learns in ("all", "x and weight"))
+        layer.bias.requires_grad_(learns != "x and weight")
+    x = LAID[lies]().to(BF16 if types == "halves" else F32).detach().requires_grad_(learns != "bias")
+    with autocast() if types == "autocast" else torch.enable_grad():
+        y = theirs(x)
+        dy = torch.randn_like(y)
+        expected = step(theirs, x, dy)
+        for way in (by_python, contextlib.nullcontext, contextlib.nullcontext):
+            with way():
+                found, names = step(ours, x, dy), nodes_behind(ours(x))
+                assert any("Product" in name for name in names) is (
+                    learns != "x and weight" and lies not in ("vector", "none")
+                )
+            assert [one is None for one in found] == [other is None for other in expected]
+            for one, other in zip(found, expected, strict=True):
+                if one is not None and other is not None:
+                    assert (one.shape, one.dtype) == (other.shape, other.dtype)
+                    near = 1e-5 if types == "f32" else 2e-2
+                    torch.testing.assert_close(one, other, rtol=near, atol=2 * near)
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+def test_derivatives_of_linear_layers_under_autocast(sums: Driver, way: Callable[[], Any]) -> None:
+    """Second ones, batched ones; results that are written over."""
+    theirs, ours = layers("linear")
+    x, dy = (drawn(3, 5, of, dtype=F32, seed=of).requires_grad_() for of in (16, 24))
+    found = []
+    for layer in (theirs, ours):
+        with way(), autocast():
+            y = layer(x)
+            first = torch.autograd.grad(y, [x, *layer.parameters()], dy.to(y.dtype), create_graph=True)
+            second = torch.autograd.grad(sum(one.float().square().sum() for one in first), [dy, layer.weight])
+            many = torch.stack([drawn(*dy.shape, seed=seed) for seed in range(3)])
+            batched = torch.autograd.grad(layer(x), [x, *layer.parameters()], many, is_grads_batched=True)
+            over = torch.autograd.grad(layer(x).mul_(2).sum(), [x, *layer.parameters()])
+            found.append([*first, *second, *batched, *over])
+    for one, other in zip(*found, strict=True):
+        assert one.dtype is other.dtype
+        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+def test_linear_layers_that_do_not_fit_say_what_torch_says(sums: Driver, way: Callable[[], Any]) -> None:
+    theirs, ours = layers("linear")
+    for x in (drawn(3, 17, dtype=F32), drawn(3, 16)):
+        said = []
+        for layer in (theirs, ours):
+            with way(), pytest.raises(RuntimeError) as raised:
+                layer(x)
+            said.append(str(raised.value))
+        assert said[0] == said[1]
