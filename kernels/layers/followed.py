@@ -18,7 +18,7 @@ from torch.nn import functional
 from ..normalization.followed import FollowedKind
 from ..tensors import autograd
 from ..tensors.bias_calls import HALVES, is_one_pixel
-from ..tensors.following_calls import follow
+from ..tensors.following_calls import Following, follow
 from ..tensors.norm_calls import DTYPES
 from .fused import FUNCTIONS
 
@@ -95,7 +95,7 @@ def _then(y: Tensor, bias: Tensor, residual: Tensor | None, activation: str, las
     """What follows a layer without its bias; y is written over."""
     if residual is not None and residual.shape == y.shape and residual.dtype is y.dtype:
         residual = residual.contiguous(memory_format=torch.contiguous_format if last else torch.channels_last)
-    made = follow(y, bias, residual, activation, last)
+    made = follow(y, Following(None, bias, residual, activation), last)
     if made is not None:
         return made
     return _in_steps(y + (bias if last else bias[:, None, None]), residual, activation)
@@ -113,7 +113,8 @@ def _fake(
     return _in_steps(functional.conv2d(x, w, bias, stride, padding, dilation, groups), residual, activation)
 
 
-_LIBRARY.impl("conv2d_followed", _convolved, "CompositeExplicitAutograd")
+# What calls it may be torch.compile's, which would trace it as another frame of Python's.
+_LIBRARY.impl("conv2d_followed", _torch._compile._disable_dynamo(_convolved), "CompositeExplicitAutograd")
 _torch.library.register_fake("tapestry::conv2d_followed", _fake, lib=_LIBRARY)
 
 
@@ -174,6 +175,47 @@ class FollowedLinear(nn.Module):
         return f"{tuple(self.weight.shape)}, activation={self.activation or None}"
 
 
+class FollowedNorm(nn.Module):
+    """A batch norm in evaluation that stands behind no convolution, and what follows it: activation(x * scale + bias +
+    residual), scale and bias in f32.
+    """
+
+    scale: Tensor
+    bias: Tensor
+
+    def __init__(self, scale: Tensor, bias: Tensor, activation: str) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale.detach().float())
+        self.register_buffer("bias", bias.detach().float())
+        self.activation = activation
+
+    def forward(self, x: Any, residual: Any = None) -> Any:
+        """[n, c, ...], and what is added before the activation."""
+        given = (x, self.scale, self.bias, residual, self.activation)
+        if isinstance(x, fx.Proxy):
+            return x.tracer.create_proxy("call_function", normed, given, {})
+        if not torch.compiler.is_compiling() and _is_kernels(x):
+            made = follow(x, Following(*given[1:]), False, torch.empty_like(x))
+            if made is not None:
+                return made
+        return normed(*given)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> FollowedNorm:
+        """Scale and bias stay in f32 whatever the model is converted to."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.scale, self.bias = self.scale.float(), self.bias.float()
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{len(self.bias)}, activation={self.activation or None}"
+
+
+def normed(x: Tensor, scale: Tensor, bias: Tensor, residual: Tensor | None, activation: str) -> Tensor:
+    """The same by torch's functions, in f32 in between."""
+    shape = (-1, *(1 for _ in range(x.dim() - 2)))
+    return _in_steps(x.float() * scale.view(shape) + bias.view(shape), residual, activation).to(x.dtype)
+
+
 def followed_kinds(model: nn.Module, dtype: torch.dtype) -> list[FollowedKind]:
     """The kernels that a model that was fused for inference asks for, of activations of a type."""
     named = DTYPES.get(dtype)
@@ -183,6 +225,8 @@ def followed_kinds(model: nn.Module, dtype: torch.dtype) -> list[FollowedKind]:
     for part in model.modules():
         for node in part.graph.find_nodes(op="call_module") if isinstance(part, fx.GraphModule) else ():
             layer = part.get_submodule(str(node.target))
+            if isinstance(layer, FollowedNorm):
+                found.append(FollowedKind.of(len(layer.bias), named, layer.activation, len(node.args) > 1, "f32"))
             if isinstance(layer, (FollowedConv2d, FollowedLinear)):
                 residual = len(node.args) > 1
                 if layer.activation != "relu" or (residual and isinstance(layer, FollowedLinear)):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..pooling.windows import PoolKind, Window
 from ..tensors.norm_calls import DTYPES
-from ..tensors.pool_calls import averages, largest, taken
+from ..tensors.pool_calls import averages, largest
 
 
 class ChannelsLastMaxPool2d(nn.MaxPool2d):
@@ -22,10 +22,8 @@ class ChannelsLastMaxPool2d(nn.MaxPool2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]."""
-        made = largest(input, window_of(self), self.ceil_mode) if taken(input) else None
-        if made is None:
-            made = super().forward(input)
-        return made
+        made = None if torch.compiler.is_compiling() else largest(input, window_of(self), self.ceil_mode)
+        return super().forward(input) if made is None else made
 
 
 class ChannelsLastAvgPool2d(nn.AvgPool2d):
@@ -34,7 +32,7 @@ class ChannelsLastAvgPool2d(nn.AvgPool2d):
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] or [c, h, w]."""
         made = None
-        if taken(input):
+        if not torch.compiler.is_compiling():
             made = averages(input, window_of(self), self.ceil_mode, self.divisor_override, self.count_include_pad)
         return super().forward(input) if made is None else made
 

@@ -114,7 +114,7 @@ class Reader:
             return chain.and_then(reader, activation=activation)
         if chain.residual is not None:
             return None
-        if chain.norm is None and (norm := self._norm(reader, chain.end)):
+        if chain.norm is None and (norm := self.norm(reader, chain.end)):
             return chain.and_then(reader, norm=norm)
         other = self._added(reader, chain.end)
         return None if other is None else chain.and_then(reader, residual=other)
@@ -128,7 +128,8 @@ class Reader:
         module = self.module(node)
         return isinstance(module, IDENTITIES) and not module.training and bare(module)
 
-    def _norm(self, node: fx.Node, given: fx.Node) -> Norm | None:
+    def norm(self, node: fx.Node, given: fx.Node) -> Norm | None:
+        """The batch norm in evaluation that a node is of another's result; None where it is something else."""
         module = self.module(node)
         if module is not None and not bare(module):
             return None

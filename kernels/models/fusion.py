@@ -20,7 +20,7 @@ from torch.fx.node import has_side_effect
 
 from ..convolution.problem import MOST_WIDTH
 from ..errors import WrongValue
-from ..layers.followed import FollowedConv2d, FollowedLinear
+from ..layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
 from ..layers.fused import FusedConv2d, Pointwise
 from ..layers.fused import operator as fused_operator
 from ..layers.grouped import GroupedConv2d
@@ -116,12 +116,36 @@ def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.G
         if halves:
             for number, start in enumerate(list(_linear_layers(traced))):
                 _fuse_linear(traced, Reader(traced.graph, traced), start, f"{FUSED}_linear_{number}")
+            for number, start in enumerate(list(traced.graph.nodes)):
+                _fuse_norm(traced, Reader(traced.graph, traced), start, f"{FUSED}_norm_{number}")
         move_biases(traced, FUSED)
     squeeze_all(traced, traced.graph)
     scale_sums(traced, traced.graph)
+    _flatten_constants(traced)
+    for node in traced.graph.find_nodes(
+        op="get_attr"
+    ):  # of norms that are folded: looking them up takes the host's time
+        if not node.users:
+            traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced
+
+
+def _flatten_constants(traced: fx.GraphModule) -> None:
+    """Keep constants of five dimensions in one. Where a module is told how its images lie, torch takes those for
+    volumes, which lie in another way, and refuses.
+    """
+    large = {name: value for name, value in traced.named_buffers(recurse=False) if value.dim() == 5}
+    for name, value in large.items():
+        setattr(traced, name, value.flatten())
+    for node in traced.graph.find_nodes(op="get_attr"):
+        if node.target in large:
+            readers = list(node.users)
+            with traced.graph.inserting_after(node):
+                whole = traced.graph.call_method("view", (node, *large[node.target].shape))
+            for reader in readers:
+                reader.replace_input_with(node, whole)
 
 
 class Within:
@@ -250,6 +274,16 @@ def _fuse_linear(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: s
     assert isinstance(layer, nn.Linear)
     if chain.norm is None and (chain.activation or chain.residual is not None):
         _put(traced, name, FollowedLinear(layer, chain.activation), start, chain)
+
+
+def _fuse_norm(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
+    """The same of a batch norm that is left, of statistics that are tensors here."""
+    x = start.args[0] if start.args else None
+    norm = reader.norm(start, x) if isinstance(x, fx.Node) and start.users else None
+    if norm is not None and isinstance(norm.mean, Tensor) and isinstance(norm.variance, Tensor):
+        chain = reader.chain(start)
+        if chain.norm is None:
+            _put(traced, name, FollowedNorm(*norm.affine(), chain.activation), start, chain)
 
 
 def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:

@@ -12,6 +12,7 @@
 #include "gelu.h"
 #include "layer_norm.h"
 #include "norm.h"
+#include "pools.h"
 #include "scales.h"
 
 namespace tapestry {
@@ -31,7 +32,7 @@ void serve(const std::string& device, const py::tuple& functions, const py::args
                               &served.layer_norm_backward, &served.squeeze_backward, &served.excite_backward,
                               &served.first_backward, &served.sums, &served.lowered_norm,
                               &served.lowered_norm_gradients, &served.scaled_sum_backward, &served.gelu,
-                              &served.gelu_gradient})
+                              &served.gelu_gradient, &served.pool_backward})
     *function = py::function(ways[way++]).release().ptr();
 }
 
@@ -70,6 +71,7 @@ PyMethodDef fast[] = {
     with("scaled_sum", scaled_sum),
     with("gelu", gelu),
     with("followed", followed),
+    with("pooled", pooled),
     {"squeezed", squeezed, METH_O, nullptr},
     {"identity", identity, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
@@ -118,6 +120,17 @@ PYBIND11_MODULE(tapestry_native, module) {
   });
   module.def("add_followed", tapestry::add_followed);
   module.def("forget_followers", [] { tapestry::followers.clear(); });
+  module.def("add_pool", [](int64_t setting, const py::object& x, const py::bytes& words) {
+    tapestry::add_pool(false, setting, x, words);
+  });
+  module.def("add_recorded_pool", [](int64_t setting, const py::object& x, const py::bytes& words) {
+    tapestry::add_pool(true, setting, x, words);
+  });
+  module.def("add_pool_gradient", tapestry::add_pool_gradient);
+  module.def("forget_pools", [] {
+    tapestry::pools.clear();
+    tapestry::pool_gradients.clear();
+  });
   module.def("add_images", tapestry::add_images);
   module.def("forget_images", [] { tapestry::images.clear(); });
   module.def("forget_layer_norms", [] {

@@ -34,7 +34,7 @@ struct Served {
   PyObject *forward = nullptr, *backward = nullptr, *gradients = nullptr, *norm_backward = nullptr,
            *layer_norm_backward = nullptr, *squeeze_backward = nullptr, *excite_backward = nullptr, *first_backward = nullptr,
            *sums = nullptr, *lowered_norm = nullptr, *lowered_norm_gradients = nullptr, *scaled_sum_backward = nullptr,
-           *gelu = nullptr, *gelu_gradient = nullptr;
+           *gelu = nullptr, *gelu_gradient = nullptr, *pool_backward = nullptr;
 };
 
 Served served;

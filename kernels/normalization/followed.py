@@ -1,6 +1,6 @@
-"""What follows a convolution or a product that is there already, in place: cut, source and launch.
+"""What follows a convolution or a product that is there already, in place or not: cut, source and launch.
 
-    y = activation(y + bias + residual)
+    y = activation(x * scale + bias + residual)
 
 of tensors whose channels are dense (`followed.cu`). Rows are everything but channels. Needs no GPU.
 """
@@ -8,6 +8,7 @@ of tensors whose channels are dense (`followed.cu`). Rows are everything but cha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..runtime.compiler import Recipe
 from . import stretches
@@ -49,6 +50,16 @@ class FollowedKind:
         return Recipe(kernel, self.source())
 
 
-def launch(cut: Cut, y: int, bias: int, residual: int) -> tuple[Launch, ...]:
-    """y, of addresses, 0 for none: bias [channels], of the type of parameters, and a residual that lies as y does."""
-    return (Launch(KERNEL, cut.grid, THREADS, (y, residual, bias, cut.argument)),)
+class Operands(NamedTuple):
+    """Addresses, 0 for none: x, scale and bias [channels], of the type of parameters, and a residual that lies as x."""
+
+    x: int
+    scale: int
+    bias: int
+    residual: int
+
+
+def launch(cut: Cut, given: Operands, y: int) -> tuple[Launch, ...]:
+    """y, which may be x."""
+    x, scale, bias, residual = given
+    return (Launch(KERNEL, cut.grid, THREADS, (x, residual, scale, bias, y, cut.argument)),)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 VARIABLE = "TAPESTRY_NATIVE"
 Call = Literal[
     "norm", "norm_gradient", "layer_norm", "layer_norm_gradient", "scaled_sum", "scaled_sum_gradient", "gelu",
-    "gelu_gradient", "followed",
+    "gelu_gradient", "followed", "pool", "recorded_pool", "pool_gradient",
 ]  # fmt: skip
 Kind = Literal[
-    "convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales", "gelus", "followers"
+    "convolutions", "norms", "layer_norms", "firsts", "sums", "images", "scales", "gelus", "followers", "pools"
 ]  # of calls that are known
 _DRIVER = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
 
@@ -60,11 +60,13 @@ biased_convolution: Callable[..., Tensor | None] | None = None
 scaled_sum: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor | None] | None = None
 # gelu(x): likewise, behind layers whose biases learn.
 gelu: Callable[[Tensor], Tensor | None] | None = None
-# followed(y, bias, residual, activation, last): likewise, as `following_calls` has it.
-followed: Callable[[Tensor, Tensor | None, Tensor | None, int, int], Tensor | None] | None = None
+# followed(x, out, scale, bias, residual, activation, last): likewise, as `following_calls` has it.
+followed: Callable[..., Tensor | None] | None = None
+# pooled(x, setting): likewise, as `pool_calls` has it.
+pooled: Callable[[Tensor, int], Tensor | None] | None = None
 CALLS = (
     "convolve", "fused", "norm", "layer_norm", "squeezed", "excited", "first", "linked", "biased_linear",
-    "biased_convolution", "scaled_sum", "gelu", "followed",
+    "biased_convolution", "scaled_sum", "gelu", "followed", "pooled",
 )  # fmt: skip
 _extension: Any = None
 _lock = threading.Lock()
@@ -135,12 +137,13 @@ def serve(extension: Any, device: str, functions: tuple[int, ...]) -> None:
     from .layer_norm_calls import layer_norm_backward_of
     from .norm_operators import lowered_norm, lowered_norm_gradients, norm_backward_of
     from .operators import lowered_forward, lowered_gradients
+    from .pool_calls import pool_backward_of
     from .scale_calls import scaled_sum_backward_of
     from .stem_calls import first_backward_of
 
     convolutions, norms = (lowered_forward, backward_of, lowered_gradients), (norm_backward_of, layer_norm_backward_of)
     rest = (squeeze_backward_of, excite_backward_of, first_backward_of, sums_of, lowered_norm, lowered_norm_gradients)
-    last = (scaled_sum_backward_of, gelu_of, gelu_gradient_of)
+    last = (scaled_sum_backward_of, gelu_of, gelu_gradient_of, pool_backward_of)
     extension.serve(device, functions, *convolutions, *norms, *rest, *last)
     for kind in (Tensor, torch.nn.Parameter):
         identities[kind] = extension.identity
@@ -214,10 +217,14 @@ def name_setting(number: int, epsilon: float, activation: str) -> None:
     _extension.name_setting(number, epsilon, activation)
 
 
-def learn(what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches | None) -> None:
-    """Tell of a call of a norm or a layer scale: by what it is known, and the f32 numbers that it works in."""
+def learn(
+    what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches | None, made: Sequence[Tensor] = ()
+) -> None:
+    """Tell of a call of a norm, a layer scale or the like: by what it is known, the f32 numbers that it works in, and
+    its results, where these are not like what it is given.
+    """
     if isinstance(launches, moving.Moving):
-        getattr(_extension, f"add_{what}")(*call, _description((), room, launches))
+        getattr(_extension, f"add_{what}")(*call, _description(made, room, launches))
 
 
 class Teller:
@@ -226,11 +233,13 @@ class Teller:
     def __init__(self) -> None:
         self._told: set[Call] = set()
 
-    def tell(self, what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches) -> None:
+    def tell(
+        self, what: Call, call: tuple[Any, ...], room: int, launches: moving.Launches, made: Sequence[Tensor] = ()
+    ) -> None:
         """Have the extension make such calls from here on, if it is there."""
         if convolve is not None and what not in self._told:
             self._told.add(what)
-            learn(what, call, room, launches)
+            learn(what, call, room, launches, made)
 
 
 def learn_images(what: int, x: Tensor, room: int, launches: moving.Launches) -> None:

@@ -1,9 +1,13 @@
-"""Pools of channels-last torch tensors on CUDA as prepared calls, and their gradients."""
+"""Pools of channels-last torch tensors on CUDA as prepared calls, and their gradients.
+
+The extension repeats what it was told of; it knows what a pool does by a number, its `setting`.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,22 +17,40 @@ from ..pooling import windows
 from ..pooling.windows import Extents, PoolKind, Window
 from ..runtime import moving
 from ..runtime.stream import torch_stream
-from . import autograd
+from . import autograd, native_calls
 from .convolution_calls import REMEMBERED
 from .norm_calls import DTYPES, fetchable, prepared
 from .operands import ALIGNED, Result, addresses_of
 from .recorded import applied
 
 
+class Setting(NamedTuple):
+    """What a pool does with images: of which `kind`, over which windows, and as nn.AvgPool2d has the rest."""
+
+    kind: type[_Plan]
+    window: Window
+    ceil_mode: bool = False
+    divisor: int = 0
+    padded: bool = False
+
+
 class _Plan:
     """One kind of call, and its launches, once they are prepared."""
 
-    def __init__(self, kind: PoolKind, of: Extents, device: int) -> None:
-        self.kind, self.of, self.device = kind, of, device
+    def __init__(self, kind: PoolKind, of: Extents, device: int, setting: int) -> None:
+        self.kind, self.of, self.device, self.setting = kind, of, device, setting
         self._launches: dict[Callable[..., Any], moving.Launches] = {}
+        self._teller = native_calls.Teller()
+
+    forward: Callable[..., tuple[Launch, ...]]
+    backward: Callable[..., tuple[Launch, ...]]
 
     def call(self, x: Tensor) -> Tensor:
         """y, recorded where gradients are."""
+        raise NotImplementedError
+
+    def gradient(self, dy: Tensor, taps: Tensor | None) -> Tensor:
+        """That of x; `taps` say where maxima came from."""
         raise NotImplementedError
 
     def launch(self, made: Callable[..., tuple[Launch, ...]], *operands: Tensor) -> None:
@@ -40,6 +62,16 @@ class _Plan:
                 lambda at: prepared(self.kind, made(self.kind, self.of, *at), self.device), at
             )
         launches.run(at, torch_stream(self.device))
+
+    def tell(self, x: Tensor, y: Tensor, recorded: bool) -> None:
+        """Have the extension make this call, which gave y, from here on; what is kept for a gradient is `recorded`."""
+        made = _maxima_alone if isinstance(self, Maxima) and not recorded else self.forward
+        what: native_calls.Call = "recorded_pool" if recorded else "pool"
+        self._teller.tell(what, (self.setting, x), 0, self._launches[made], (y,))
+
+    def tell_gradient(self, dy: Tensor, dx: Tensor) -> None:
+        """The same of a gradient."""
+        self._teller.tell("pool_gradient", (self.setting, dy), 0, self._launches[self.backward], (dx,))
 
     def of_windows(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Room for a value a window, of the type of x unless another is given."""
@@ -54,6 +86,8 @@ class _Plan:
 class Maxima(_Plan):
     """Largest values."""
 
+    forward, backward = staticmethod(windows.maxima), staticmethod(windows.maxima_gradient)
+
     def call(self, x: Tensor) -> Tensor:
         """y, and where gradients are recorded where it came from."""
         if torch.is_grad_enabled() and x.requires_grad:
@@ -61,7 +95,19 @@ class Maxima(_Plan):
             return made
         y = self.of_windows(x)
         self.launch(_maxima_alone, x, y)
+        self.tell(x, y, False)
         return y
+
+    def gradient(self, dy: Tensor, taps: Tensor | None) -> Tensor:
+        """By the kernel, where that takes dy."""
+        assert taps is not None
+        if not _is_kernels(dy):
+            return self.put_back(dy, taps)
+        dy, taps = fetchable(dy), fetchable(taps)  # what keeps tensors elsewhere may give them back as it likes
+        dx = self.of_images(dy)
+        self.launch(self.backward, dy, taps, dx)
+        self.tell_gradient(dy, dx)
+        return dx
 
     def put_back(self, dy: Tensor, taps: Tensor) -> Tensor:
         """The gradient of x by torch's functions, whose own derivatives may be asked for."""
@@ -81,14 +127,28 @@ def _maxima_alone(kind: PoolKind, of: Extents, x: int, y: int) -> tuple[Launch, 
 class Averages(_Plan):
     """Means."""
 
+    forward, backward = staticmethod(windows.averages), staticmethod(windows.averages_gradient)
+
     def call(self, x: Tensor) -> Tensor:
         """y, of which nothing has to be kept."""
         if torch.is_grad_enabled() and x.requires_grad:
             made: Tensor = _averages(x, self)
             return made
         y = self.of_windows(x)
-        self.launch(windows.averages, x, y)
+        self.launch(self.forward, x, y)
+        self.tell(x, y, False)
         return y
+
+    def gradient(self, dy: Tensor, taps: Tensor | None) -> Tensor:
+        """Likewise; there are no `taps`."""
+        assert taps is None
+        if not _is_kernels(dy):
+            return self.spread(dy)
+        dy = fetchable(dy)
+        dx = self.of_images(dy)
+        self.launch(self.backward, dy, dx)
+        self.tell_gradient(dy, dx)
+        return dx
 
     def spread(self, dy: Tensor) -> Tensor:
         """The gradient of x by torch's functions, whose own derivatives may be asked for."""
@@ -101,22 +161,47 @@ class Averages(_Plan):
 
 
 _plans: dict[tuple[Any, ...], _Plan | None] = {}
+_settings: list[Setting] = []
+
+
+@functools.cache
+def _number(setting: Setting) -> int:
+    """A setting's, whose lowest bit says whether it is of maxima."""
+    _settings.append(setting)
+    return (len(_settings) - 1) << 1 | (setting.kind is Maxima)
 
 
 def largest(x: Tensor, window: Window | None, ceil_mode: bool) -> Tensor | None:
-    """The maxima of images that are `taken`, as nn.MaxPool2d has them; None where they are torch's."""
-    plan = _plan(x, Maxima, window, ceil_mode, 0, False)
-    return None if plan is None else plan.call(x)
+    """The maxima of images, as nn.MaxPool2d has them; None where they are torch's."""
+    return None if window is None else _pooled(x, Setting(Maxima, window, bool(ceil_mode)))
 
 
 def averages(
     x: Tensor, window: Window | None, ceil_mode: bool, divisor_override: int | None, count_include_pad: bool
 ) -> Tensor | None:
     """The means, as nn.AvgPool2d has them; likewise."""
-    if divisor_override == 0:
+    if divisor_override == 0 or window is None:
         return None
-    plan = _plan(x, Averages, window, ceil_mode, divisor_override or 0, count_include_pad)
+    return _pooled(x, Setting(Averages, window, bool(ceil_mode), divisor_override or 0, bool(count_include_pad)))
+
+
+def _pooled(x: Tensor, setting: Setting) -> Tensor | None:
+    if autograd.traced():
+        return None
+    number = _number(setting)
+    native = native_calls.pooled
+    if native is not None and (known := native(x, number)) is not None:
+        return known
+    plan = _plan(x, number) if taken(x) else None
     return None if plan is None else plan.call(x)
+
+
+def pool_backward_of(dy: Tensor, taps: Tensor | None, number: int, *extents: int) -> Tensor:
+    """The gradient of images of such extents, as the extension asks for it."""
+    like = torch.empty(extents, dtype=dy.dtype, device="meta")
+    plan = _plan(like, number, dy.get_device())
+    assert plan is not None
+    return plan.gradient(dy, taps)
 
 
 def taken(x: Tensor) -> bool:
@@ -128,30 +213,31 @@ def taken(x: Tensor) -> bool:
     return x.is_contiguous(memory_format=torch.channels_last)
 
 
-def _plan(
-    x: Tensor, kind: type[_Plan], window: Window | None, ceil_mode: bool, divisor: int, padded: bool
-) -> _Plan | None:
-    """None for what is torch's."""
-    if window is None:
-        return None
-    key = (kind, x.shape, x.dtype, x.get_device(), window, ceil_mode, divisor, padded)
+def _plan(x: Tensor, number: int, device: int | None = None) -> _Plan | None:
+    """That of images like x, on their device unless another is given; None for what is torch's."""
+    device = x.get_device() if device is None else device
+    key = (number, x.shape, x.dtype, device)
     if key in _plans:
         return _plans.get(key)
+    native_calls.begin()
     if len(_plans) >= REMEMBERED:
         _plans.clear()
-    made = _plans[key] = _made(x, kind, window, not ceil_mode, divisor, padded)
+        native_calls.forget("pools")
+    made = _plans[key] = _made(x, number, device)
     return made
 
 
-def _made(x: Tensor, kind: type[_Plan], window: Window, whole: bool, divisor: int, padded: bool) -> _Plan | None:
+def _made(x: Tensor, number: int, device: int) -> _Plan | None:
     n, c, h, w = x.shape
+    setting = _settings[number >> 1]
     if c < 2 or h * w < 2:  # of one channel or pixel torch knows no order of memory
         return None
-    down, right = window.counts(h, w, whole)
-    of, compiled = Extents(n, h, w, down, right, c, divisor, padded), PoolKind.of(c, DTYPES[x.dtype], window)
+    down, right = setting.window.counts(h, w, not setting.ceil_mode)
+    of = Extents(n, h, w, down, right, c, setting.divisor, setting.padded)
+    compiled = PoolKind.of(c, DTYPES[x.dtype], setting.window)
     if min(down, right) < 1 or not windows.finds_room(compiled, of):
         return None
-    return kind(compiled, of, x.get_device())
+    return setting.kind(compiled, of, device, number)
 
 
 def _is_kernels(dy: Tensor) -> bool:
@@ -163,39 +249,29 @@ class _Maxima(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, plan: Maxima) -> Tensor:
         y, taps = plan.of_windows(x), plan.of_windows(x, torch.uint8)
-        plan.launch(windows.maxima, x, y, taps)
+        plan.launch(plan.forward, x, y, taps)
+        plan.tell(x, y, True)
         ctx.save_for_backward(taps)
         ctx.plan = plan
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        plan, (taps,) = ctx.plan, ctx.saved_tensors
-        if not _is_kernels(dy):
-            return plan.put_back(dy, taps), None
-        dy, taps = fetchable(dy), fetchable(taps)  # what keeps tensors elsewhere may give them back as it likes
-        dx = plan.of_images(dy)
-        plan.launch(windows.maxima_gradient, dy, taps, dx)
-        return dx, None
+        return ctx.plan.gradient(dy, *ctx.saved_tensors), None
 
 
 class _Averages(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, plan: Averages) -> Tensor:
         y = plan.of_windows(x)
-        plan.launch(windows.averages, x, y)
+        plan.launch(plan.forward, x, y)
+        plan.tell(x, y, True)
         ctx.plan = plan
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        plan = ctx.plan
-        if not _is_kernels(dy):
-            return plan.spread(dy), None
-        dy = fetchable(dy)
-        dx = plan.of_images(dy)
-        plan.launch(windows.averages_gradient, dy, dx)
-        return dx, None
+        return ctx.plan.gradient(dy, None), None
 
 
 _maxima, _averages = applied(_Maxima), applied(_Averages)

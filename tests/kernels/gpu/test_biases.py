@@ -92,8 +92,8 @@ def test_layers(layer: nn.Conv2d, dtype: torch.dtype, monkeypatch: pytest.Monkey
 def test_layers_that_torch_computes(
     layer: nn.Module, shape: tuple[int, ...], native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their own gradients have the bits that torch gives, but where a convolution has one tap, which is a product;
-    those of biases are sums in f32.
+    """Their own gradients have the bits that torch gives, but where a layer is a product, whose matrix has an f32
+    gradient; those of biases are sums in f32.
     """
     if native and native_calls.wait() != "ready":
         pytest.skip(native_calls.state())
@@ -107,7 +107,7 @@ def test_layers_that_torch_computes(
     if isinstance(layer, nn.Conv2d):
         x = x.contiguous(memory_format=torch.channels_last)
     x.requires_grad_()
-    product = isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)
+    product = layer.kernel_size == (1, 1) if isinstance(layer, nn.Conv2d) else len(shape) > 1
     for _ in range(2):
         found = []
         for model in (theirs, ours):
@@ -123,6 +123,11 @@ def test_layers_that_torch_computes(
                 assert (one.dtype, one.shape) == (other.dtype, other.shape)
             else:
                 assert torch.equal(one, other)
+        if product:
+            last = 1 if isinstance(layer, nn.Conv2d) else -1
+            slopes, rows = (one.detach().double().movedim(last, -1).flatten(0, -2) for one in (dy, x.bfloat16()))
+            exact = (slopes.T @ rows).view_as(found[1][2])
+            assert float((found[1][2] - exact).norm()) <= 1e-5 * float(exact.norm())
         over = (0, 2, 3) if isinstance(layer, nn.Conv2d) else tuple(range(dy.dim() - 1))
         exact, size = (one.sum(over) if over else one for one in (dy.double(), dy.double().abs()))
         assert found[1][3].dtype is torch.float32

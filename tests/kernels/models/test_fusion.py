@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
-from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear
+from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
 from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
 from tapestry.kernels.layers.fused import _on_cuda as on_cuda
 from tapestry.kernels.layers.fused import operator as fused_operator
@@ -224,6 +224,61 @@ def test_what_follows_linear_layers(activation: nn.Module) -> None:
     compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         torch.testing.assert_close(compiled(IMAGES.to(torch.bfloat16)).float(), model(IMAGES), **near)
+
+
+class Before(nn.Module):
+    """Norms in front of convolutions, as dense networks have them, and two behind one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.BatchNorm2d(8) for _ in range(4)])
+        self.convs = nn.ModuleList([nn.Conv2d(8, 8, 3, padding=1) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.convs[0](torch.relu(self.norms[0](x)))
+        y = self.convs[1](nn.functional.silu(self.norms[1](y * 2) + x))
+        made: Tensor = self.norms[3](self.norms[2](y + x))
+        return made
+
+
+def test_norms_in_front_of_convolutions() -> None:
+    model = seen(Before())
+    fused = fuse_for_inference(model)
+    made = [part.activation for part in fused.modules() if isinstance(part, FollowedNorm)]
+    assert made == ["relu", "silu", ""]
+    assert sum(isinstance(part, nn.BatchNorm2d) for part in fused.modules()) == 1  # the first of two
+    found, images = fused(IMAGES.to(torch.bfloat16)), IMAGES.to(torch.bfloat16)
+    torch.testing.assert_close(found.float(), model(IMAGES), rtol=5e-2, atol=5e-2)
+    assert torch.equal(pickle.loads(pickle.dumps(fused))(images), found)
+    compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images), found)
+    assert not any(isinstance(part, FollowedNorm) for part in fuse_for_inference(model, torch.float32).modules())
+
+
+class Masked(nn.Module):
+    """What a mask is added to, of five dimensions as transformers over windows have it, made of a buffer in a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(8, 8, 1), nn.Linear(10, 10)
+        self.register_buffer("mask", torch.arange(90.0).view(9, 10) / 90)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x).view(1, 2, 8, 9, 10) + self.mask.view(1, 1, 1, 9, 10)
+        made: Tensor = self.last(y * self.mask.view(1, 1, 1, 9, 10))
+        return made
+
+
+def test_a_model_is_told_how_images_lie() -> None:
+    """torch takes constants of five dimensions for volumes then."""
+    model = nn.Sequential(Masked()).eval()
+    fused = fuse_for_inference(model, torch.bfloat16)
+    assert any(name.startswith("_tensor_constant") for name, _ in fused.named_buffers())
+    images = IMAGES.to(torch.bfloat16)
+    before = fused(images)
+    assert torch.equal(fused.to(memory_format=torch.channels_last)(images), before)  # type: ignore[call-overload]
+    torch.testing.assert_close(before.float(), model(IMAGES), rtol=3e-2, atol=3e-2)
 
 
 class Excited(nn.Module):

@@ -27,6 +27,7 @@ from tapestry.kernels.tensors import (
     norm_library,
     norm_operators,
     operators,
+    pool_calls,
     scale_calls,
     stem_calls,
 )
@@ -42,7 +43,7 @@ BY_TORCH = (
     norm_operators.norm_backward_of, layer_norm_calls.layer_norm_backward_of,
     excitations.squeeze_backward_of, excitations.excite_backward_of, stem_calls.first_backward_of,
     channel_sums.sums_of, norm_operators._cpu_lowered, norm_operators._cpu_gradient,
-    scale_calls.scaled_sum_backward_of, gelu_calls.gelu_of, gelu_calls.gelu_gradient_of,
+    scale_calls.scaled_sum_backward_of, gelu_calls.gelu_of, gelu_calls.gelu_gradient_of, pool_calls.pool_backward_of,
 )  # fmt: skip
 Kernel = Callable[..., None]
 

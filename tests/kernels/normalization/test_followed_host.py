@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from tapestry.kernels.normalization import followed
-from tapestry.kernels.normalization.followed import FollowedKind
+from tapestry.kernels.normalization.followed import FollowedKind, Operands
 from tapestry.kernels.normalization.stretches import RESIDENTS, THREADS
 
 from .. import host_compiler
@@ -46,24 +46,24 @@ def library(kind: FollowedKind) -> ctypes.CDLL:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.sampled_from(KINDS),
-    st.integers(1, 300),
-    st.integers(1, 70),
-    st.integers(1, 9),
-    st.booleans(),
-    st.integers(0, 999),
-)
+    st.sampled_from(KINDS), st.tuples(st.integers(1, 300), st.integers(1, 70)), st.integers(1, 9),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()), st.integers(0, 999),
+)  # fmt: skip
 def test_the_kernel_computes_the_definition(
-    kind: FollowedKind, rows: int, vectors: int, sms: int, biased: bool, seed: int
+    kind: FollowedKind, extents: tuple[int, int], sms: int, there: tuple[bool, bool, bool], seed: int
 ) -> None:
+    (rows, vectors), (scaled, biased, in_place) = extents, there
     random, shape = np.random.default_rng(seed), (rows, kind.vector * vectors)
     cut = kind.cut(*shape, sms)
-    y, residual = ((random.standard_normal(shape) * 3).astype(DTYPES[kind.dtype]) for _ in range(2))
-    bias = random.standard_normal(shape[1]).astype(DTYPES[kind.parameters])
-    total = y.astype(np.float64) + (bias.astype(np.float64) if biased else 0)
+    x, residual = ((random.standard_normal(shape) * 3).astype(DTYPES[kind.dtype]) for _ in range(2))
+    scale, bias = (random.standard_normal(shape[1]).astype(DTYPES[kind.parameters]) for _ in range(2))
+    total = x.astype(np.float64) * (scale.astype(np.float64) if scaled else 1)
+    total = total + (bias.astype(np.float64) if biased else 0)
     total = total + (residual.astype(np.float64) if kind.residual else 0)
-    at = (y.ctypes.data, bias.ctypes.data if biased else 0, residual.ctypes.data if kind.residual else 0)
-    (launch,) = followed.launch(cut, *at)
+    y = x if in_place else np.full(shape, np.nan, x.dtype)
+    present = ((x, True), (scale, scaled), (bias, biased), (residual, kind.residual))
+    at = [each.ctypes.data if is_there else 0 for each, is_there in present]
+    (launch,) = followed.launch(cut, Operands(*at), y.ctypes.data)
     launches_of.run(library(kind), launch, seed)
     close(y, ACTIVATIONS[kind.activation](total), UNITS[kind.dtype])
 
