@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear
+from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
 from tapestry.kernels.tensors import native_calls
 from tapestry.kernels.tensors.excitations import excited
 from tapestry.kernels.torch import fuse_for_inference
@@ -130,6 +130,30 @@ def test_linear_layers(shape: tuple[int, ...], activation: nn.Module, dtype: tor
     fused = fuse_for_inference(model, dtype)
     count = sum(isinstance(part, FollowedLinear) for part in fused.modules())
     assert count == 2 - (getattr(activation, "approximate", "none") != "none")
+    agree(fused, model, drawn(shape, dtype), dtype)
+
+
+class Dense(nn.Module):
+    """Norms in front of convolutions, as dense networks have them, and one of a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.BatchNorm2d(136), nn.BatchNorm2d(168), nn.BatchNorm2d(168)])
+        self.first, self.second = nn.Conv2d(136, 32, 3, padding=1), nn.Conv2d(168, 168, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.cat([x, self.first(torch.relu(self.norms[0](x)))], 1)
+        made: Tensor = nn.functional.silu(self.norms[2](self.second(torch.relu(self.norms[1](y))) * 2) + y)
+        return made
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("shape", [(16, 136, 14, 13), (3, 136, 5, 1)], ids=str)
+def test_norms_in_front(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    model = seen(Dense().cuda()).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    fused = fuse_for_inference(model, dtype)
+    assert [part.activation for part in fused.modules() if isinstance(part, FollowedNorm)] == ["relu", "relu", "silu"]
     agree(fused, model, drawn(shape, dtype), dtype)
 
 
