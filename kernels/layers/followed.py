@@ -35,8 +35,9 @@ _REFUSED: set[tuple[Any, ...]] = set()  # what cuDNN has no engine for
 def _convolved(
     x: Tensor, w: Tensor, bias: Tensor, residual: Tensor | None, activation: str, *moved: Any
 ) -> Tensor:  # fmt: skip
-    """The operator, past torch's dispatcher."""
+    """The operator, past torch's dispatcher; as it comes by way of that, numbers are in lists."""
     if _is_kernels(x, w):
+        moved = (*map(tuple, moved[:3]), moved[3])
         if tuple(w.shape[2:]) == (1, 1) and is_one_pixel(x) and moved[-1] == 1 and residual is None:
             return _pixels(x, w, bias, activation)
         if activation == "relu":
@@ -45,17 +46,25 @@ def _convolved(
                 return known
         else:
             y = functional.conv2d(x, w, None, *moved)
-            return _then(y, bias, residual, activation, False)
-    return _in_steps(functional.conv2d(x, w, bias, *moved), residual, activation)
+            return _laid(x, _then(y, bias, residual, activation, False))
+    return _laid(x, _in_steps(functional.conv2d(x, w, bias, *moved), residual, activation))
+
+
+def _laid(x: Tensor, made: Tensor) -> Tensor:
+    """A result that lies as images do: without cuDNN torch's convolutions give channels-first ones."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return made.contiguous(memory_format=torch.channels_last) if last else made
 
 
 def _is_kernels(*tensors: Tensor) -> bool:
     """Whether these are plain halves on a GPU, and nothing is recorded or cast."""
     if not autograd.direct(*tensors) or torch.is_autocast_enabled("cuda"):
         return False
-    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
-        return False
-    return tensors[0].dtype in HALVES and tensors[0].numel() > 0 and len({one.dtype for one in tensors}) == 1
+    dtype, recorded = tensors[0].dtype, torch.is_grad_enabled()
+    for one in tensors:
+        if one.dtype is not dtype or (recorded and one.requires_grad):
+            return False
+    return dtype in HALVES and tensors[0].numel() > 0
 
 
 def _pixels(x: Tensor, w: Tensor, bias: Tensor, activation: str) -> Tensor:
@@ -87,8 +96,10 @@ def _by_cudnn(x: Tensor, w: Tensor, bias: Tensor, residual: Tensor | None, moved
 
 def _extents(x: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, _groups: int) -> tuple[int, ...]:
     """Of the result."""
-    steps = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)
-    return (len(x), len(w), *((n + 2 * pad - gap * (taps - 1) - 1) // step + 1 for n, taps, step, pad, gap in steps))
+    found = [len(x), len(w)]
+    for n, taps, step, pad, gap in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True):
+        found.append((n + 2 * pad - gap * (taps - 1) - 1) // step + 1)
+    return tuple(found)
 
 
 def _then(y: Tensor, bias: Tensor, residual: Tensor | None, activation: str, last: bool) -> Tensor:
@@ -113,8 +124,7 @@ def _fake(
     return _in_steps(functional.conv2d(x, w, bias, stride, padding, dilation, groups), residual, activation)
 
 
-# What calls it may be torch.compile's, which would trace it as another frame of Python's.
-_LIBRARY.impl("conv2d_followed", _torch._compile._disable_dynamo(_convolved), "CompositeExplicitAutograd")
+_LIBRARY.impl("conv2d_followed", _convolved, "CompositeExplicitAutograd")
 _torch.library.register_fake("tapestry::conv2d_followed", _fake, lib=_LIBRARY)
 
 

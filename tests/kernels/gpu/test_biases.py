@@ -95,7 +95,7 @@ def test_layers_that_torch_computes(
     """Their own gradients have the bits that torch gives, but where a layer is a product, whose matrix has an f32
     gradient; those of biases are sums in f32.
     """
-    if native and native_calls.wait() != "ready":
+    if native_calls.wait() != "ready" and native:  # what came while it is set aside would be taken away with it
         pytest.skip(native_calls.state())
     if not native:
         for name in ("linked", "biased_linear", "biased_convolution"):

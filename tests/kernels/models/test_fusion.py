@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.layers import followed
 from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
 from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
 from tapestry.kernels.layers.fused import _on_cuda as on_cuda
@@ -652,3 +653,68 @@ def test_the_operator() -> None:
     y = torch.ops.tapestry.grouped_conv2d(x, w, None, *steps)
     arguments = (x, w, scale, bias, torch.randn(y.shape), "gelu", *steps)
     assert torch.library.opcheck(fused_operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.fixture
+def by_cudnn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """CPU tensors go where a GPU's do: stand-ins for cuDNN's functions, and the names of those that were called."""
+    called: list[str] = []
+
+    def relu(x: Tensor, w: Tensor, bias: Tensor, *moved: Any) -> Tensor:
+        if x.shape[2] == 7:
+            raise RuntimeError("no engine")
+        called.append("relu")
+        return torch.relu(nn.functional.conv2d(x, w, bias, *moved))
+
+    def add_relu(x: Tensor, w: Tensor, z: Tensor, alpha: float, bias: Tensor, *moved: Any) -> Tensor:
+        called.append("add_relu")
+        return torch.relu(nn.functional.conv2d(x, w, bias, *moved) + alpha * z)
+
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", relu)
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", add_relu)
+    monkeypatch.setattr(followed, "_is_kernels", lambda *tensors: True)
+    monkeypatch.setattr(followed, "_REFUSED", set())
+    return called
+
+
+def residual_block() -> nn.Module:
+    return seen(Residual(SHORTCUTS["strided"](), nn.ReLU(), nn.BatchNorm2d))
+
+
+def test_cudnn_computes_relu_along(by_cudnn: list[str]) -> None:
+    model, images = residual_block(), IMAGES[:, :, :8].contiguous(memory_format=torch.channels_last)
+    fused = fuse_for_inference(model, torch.float32)
+    found = fused(images)
+    assert by_cudnn == ["add_relu"]
+    torch.testing.assert_close(found, model(images))
+    layer = next(part for part in fused.modules() if isinstance(part, FollowedConv2d))
+    torch.testing.assert_close(layer(images), torch.relu(layer(images, torch.zeros_like(found))))
+    assert by_cudnn == ["add_relu", "relu", "add_relu"]
+    wide = torch.zeros(1, 16, 1, 1)  # a residual that is no tensor of the result's extents
+    assert torch.equal(layer(images, wide), layer(images))
+    assert by_cudnn == ["add_relu", "relu", "add_relu", "relu"]
+    for _ in range(2):
+        assert layer(images[:, :, :7]).shape == (2, 16, 4, 5)
+    assert len(followed._REFUSED) == 1
+
+
+def test_the_operator_of_graphs_is_cudnns(by_cudnn: list[str]) -> None:
+    """Numbers come to it in lists, and nothing of it is traced."""
+    model, images = residual_block(), IMAGES[:, :, :8].contiguous(memory_format=torch.channels_last)
+    fused = fuse_for_inference(model, torch.float32)
+    with torch.no_grad():
+        found = torch.compile(fused, backend="aot_eager", fullgraph=True)(images)
+        torch.testing.assert_close(found, model(images))
+    assert by_cudnn == ["add_relu"]
+
+
+def test_results_lie_as_images_do(by_cudnn: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do by cuDNN where that is switched off."""
+    layer = FollowedConv2d(torch.randn(16, 8, 1, 1), torch.randn(16), "relu", nn.Conv2d(8, 16, 1))
+    images = IMAGES.contiguous(memory_format=torch.channels_last)
+    monkeypatch.setattr(nn.functional, "conv2d", lambda *given: torch.conv2d(*given).contiguous())
+    with torch.backends.cudnn.flags(enabled=False):
+        found = layer(images)
+    assert by_cudnn == []
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, torch.relu(torch.conv2d(images, layer.weight, layer.bias)))
