@@ -10,8 +10,9 @@ of a training step: it swaps convolutions, and calls `fuse_norms`, `fuse_excitat
 from .layers.grouped import GroupedConv2d, conv2d
 from .layers.norms import NormAct2d
 from .models.biases import fuse_biases
+from .models.compiled import fuse_compiled
 from .models.excitations import fuse_excitations
-from .models.fusion import fuse_compiled, fuse_for_inference
+from .models.fusion import fuse_for_inference
 from .models.norms import FusedNorms, fuse_norms
 from .models.replacement import Replaced, replace_convolutions
 from .models.resampling import fuse_resampling

@@ -1,58 +1,33 @@
-"""Convolution, batch norm, residual and activation of a model in evaluation as one launch.
-
-A chain of a graph (`chains`) that begins with a convolution of ours becomes `tapestry::grouped_conv2d_fused`.
-`fuse_for_inference` does that to a model, and folds batch norms into the other convolutions; `fuse_compiled` to
-whatever torch.compile compiles without gradients.
-"""
+"""`fuse_for_inference`: a copy of a model, as a graph whose layers do what follows them (`fused_layers`)."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-import operator
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.fx.node import has_side_effect
 
-from ..convolution.problem import MOST_WIDTH
 from ..errors import WrongValue
-from ..layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
-from ..layers.fused import FusedConv2d, Pointwise
-from ..layers.fused import operator as fused_operator
-from ..layers.grouped import GroupedConv2d
-from ..layers.large_filters import FusedLargeFilters, LargeFilters
 from ..layers.layer_norms import FusedLayerNorm
 from ..layers.response_norms import FusedResponseNorm
-from ..layers.stem import Stem, in_blocks, multiplies_from_shared_memory
-from ..layers.timm import (
-    FusedSameConv2d,
-    SameStem,
-    is_same,
-    is_standardized,
-    kind_of,
-    moved,
-    settle_filters,
-)
+from ..layers.stem import multiplies_from_shared_memory
+from ..layers.timm import settle_filters
 from ..tensors.convolution_calls import DTYPES
-from ..tensors.geometry import geometry_of
-from ..tensors.operators import forward as convolution
 from .arguments import check_floats, check_model
-from .chains import Chain, Norm, Reader
 from .excitations import squeeze_all
+from .fused_layers import FUSED, fuse_layers
 from .hooks import HOOKS, bare
 from .in_place import Tracer, without_unread
-from .moved_biases import move_biases
-from .replacement import needs_no_warpgroups, replaced
+from .replacement import replaced
 from .resampling import KINDS, fuse_resampling
 from .row_norms import fuse_row_norms
 from .scales import scale_sums
 
-NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
-FUSED = "fused"  # what the names of layers begin with that stand for several
 SWAPPED = (FusedLayerNorm, FusedResponseNorm, *KINDS.values())  # layers that are kernels of their own
 LEAVES = (nn.Conv2d, nn.Linear, *SWAPPED)
 PART = "fused_part"  # the graph of a part of a model
@@ -110,15 +85,7 @@ def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.G
     without_unread(traced.graph, traced)
     for node in traced.graph.nodes:  # types of `from __future__ import annotations` are text, and cannot be pickled
         node.type = None if isinstance(node.type, str) else node.type
-    with torch.no_grad():
-        for number, start in enumerate(list(_convolutions(traced))):
-            _fuse_layer(traced, Reader(traced.graph, traced), start, f"{FUSED}_{number}", dense)
-        if halves:
-            for number, start in enumerate(list(_linear_layers(traced))):
-                _fuse_linear(traced, Reader(traced.graph, traced), start, f"{FUSED}_linear_{number}")
-            for number, start in enumerate(list(traced.graph.nodes)):
-                _fuse_norm(traced, Reader(traced.graph, traced), start, f"{FUSED}_norm_{number}")
-        move_biases(traced, FUSED)
+    fuse_layers(traced, halves, dense)
     squeeze_all(traced, traced.graph)
     scale_sums(traced, traced.graph)
     _flatten_constants(traced)
@@ -249,191 +216,3 @@ class _Tracer(Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, LEAVES) or super().is_leaf_module(m, module_qualified_name)
-
-
-def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
-    for node in traced.graph.nodes:
-        if node.op != "call_module":
-            continue
-        layer = traced.get_submodule(node.target)
-        if isinstance(layer, nn.Conv2d) and kind_of(layer) is not None and bare(layer):
-            yield node
-
-
-def _linear_layers(traced: fx.GraphModule) -> Iterator[fx.Node]:
-    for node in traced.graph.nodes:
-        if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
-            layer = traced.get_submodule(node.target)
-            if type(layer) is nn.Linear and layer.bias is not None and bare(layer):
-                yield node
-
-
-def _fuse_linear(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
-    """The same of a linear layer, where there is something that follows."""
-    layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
-    assert isinstance(layer, nn.Linear)
-    if chain.norm is None and (chain.activation or chain.residual is not None):
-        _put(traced, name, FollowedLinear(layer, chain.activation), start, chain)
-
-
-def _fuse_norm(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
-    """The same of a batch norm that is left, of statistics that are tensors here."""
-    x = start.args[0] if start.args else None
-    norm = reader.norm(start, x) if isinstance(x, fx.Node) and start.users else None
-    if norm is not None and isinstance(norm.mean, Tensor) and isinstance(norm.variance, Tensor):
-        chain = reader.chain(start)
-        if chain.norm is None:
-            _put(traced, name, FollowedNorm(*norm.affine(), chain.activation), start, chain)
-
-
-def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:
-    """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
-    layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
-    assert isinstance(layer, nn.Conv2d)
-    ours = isinstance(layer, GroupedConv2d) and not isinstance(layer, LargeFilters)
-    if isinstance(layer, LargeFilters) and not is_same(layer):
-        made, chain = _over_blocks(layer, chain)
-    elif ours and (dense or layer.groups > 1 or needs_no_warpgroups(layer)):
-        made = _in_one_launch(layer, chain)
-    elif is_standardized(layer):
-        return
-    elif dense and (in_blocks(layer) or _narrow_product(layer, chain)):
-        made = _in_one_launch(layer, chain)
-    elif chain.norm is not None and layer.padding_mode == "zeros":
-        made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
-    elif dense and layer.bias is not None and _is_followed(layer, chain):
-        made = FollowedConv2d(layer.weight, layer.bias, chain.activation, layer)
-    elif dense and layer.bias is not None and _is_product(layer):
-        made, chain = Pointwise(layer.weight, layer.bias), Chain((start,))
-    else:
-        return
-    _put(traced, name, made, start, chain)
-
-
-def _put(traced: fx.GraphModule, name: str, made: nn.Module, start: fx.Node, chain: Chain) -> None:
-    """One module in the place of a chain of calls."""
-    traced.add_submodule(name, made)
-    given = (start.args[0],) if chain.residual is None else (start.args[0], chain.residual)
-    with traced.graph.inserting_before(chain.end):
-        call = traced.graph.call_module(name, given)
-    chain.end.replace_all_uses_with(call)
-    chain.erase()
-
-
-def _over_blocks(layer: LargeFilters, chain: Chain) -> tuple[nn.Module, Chain]:
-    """A large filter with what follows it but a residual, which does not lie in blocks; and what that is."""
-    chain = chain.without_residual()
-    return FusedLargeFilters(layer, *_affine(layer, chain), chain.activation), chain
-
-
-def _affine(layer: nn.Conv2d, chain: Chain) -> tuple[Tensor | None, Tensor | None]:
-    """What a layer's products are multiplied with, and what is added: by a batch norm, its own bias in it."""
-    if chain.norm is None:
-        return None, layer.bias
-    scale, shift = chain.norm.affine()
-    return scale, shift if layer.bias is None else shift + layer.bias.float() * scale
-
-
-def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
-    same, then = is_same(layer), (*_affine(layer, chain), chain.activation)
-    weight = layer.taps() if isinstance(layer, GroupedConv2d) else layer.weight
-    if in_blocks(layer):
-        return SameStem(weight, *then, layer) if same else Stem(weight, *then, moved(layer, ()))
-    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, weight.shape[2:])
-    return (FusedSameConv2d if same else FusedConv2d)(weight, *then, geometry)
-
-
-def _narrow_product(layer: nn.Conv2d, chain: Chain) -> bool:
-    """Whether a 1 x 1 convolution moves so much more than it multiplies that it is worth a launch with what follows."""
-    few = layer.in_channels <= NARROW and layer.out_channels <= MOST_WIDTH
-    octets = layer.in_channels % 8 == layer.out_channels % 8 == 0
-    return _is_product(layer) and few and octets and bool(chain.activation)
-
-
-def _is_product(layer: nn.Conv2d) -> bool:
-    steps = (layer.kernel_size, layer.stride, layer.padding, layer.groups, layer.padding_mode)
-    return steps == ((1, 1), (1, 1), (0, 0), 1, "zeros")
-
-
-def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, Chain]:
-    """A convolution with the batch norm in its filter and bias, which are in f32 until the model is converted.
-
-    And which of the two chains it is: what follows is computed with it, or it ends with the batch norm.
-    """
-    assert chain.norm is not None
-    scale, bias = _affine(layer, chain)
-    assert scale is not None
-    assert bias is not None
-    weight = layer.weight.float() * scale[:, None, None, None]
-    if _is_followed(layer, chain):
-        return FollowedConv2d(weight, bias, chain.activation, layer), chain
-    if _is_product(layer):
-        return Pointwise(weight, bias), to_norm
-    made = copy.copy(layer)
-    made._parameters = {
-        "weight": nn.Parameter(weight.contiguous(memory_format=torch.channels_last)), "bias": nn.Parameter(bias),
-    }  # fmt: skip
-    return made, to_norm
-
-
-def _is_followed(layer: nn.Conv2d, chain: Chain) -> bool:
-    """Whether something follows a convolution, and it is torch's to the letter."""
-    plain = layer.padding_mode == "zeros" and isinstance(layer.padding, tuple) and not is_same(layer)
-    return plain and not is_standardized(layer) and bool(chain.activation or chain.residual is not None)
-
-
-# -- compiled graphs ---------------------------------------------------------------------------------------------------
-
-
-def fuse_compiled(on: bool = True) -> None:
-    """Whether torch.compile fuses, from now on, what follows the grouped convolutions of replaced layers.
-
-    That is in graphs compiled without gradients (`torch.no_grad`, `torch.inference_mode`), whose batch norms are in
-    evaluation.
-    """
-    from torch._inductor import config
-
-    settings: Any = config
-    settings.pre_grad_custom_pass = fuse_graph if on else None
-
-
-def fuse_graph(graph: fx.Graph) -> None:
-    """Fuse the chains of a graph of torch's functions, in place; nothing where gradients are recorded."""
-    if torch.is_grad_enabled():
-        return
-    for start in graph.find_nodes(op="call_function", target=convolution.default) + graph.find_nodes(
-        op="call_function", target=convolution
-    ):
-        chain = Reader(graph, None).chain(start)
-        if len(chain.nodes) > 1:
-            _fuse_call(graph, chain)
-    graph.lint()
-
-
-def _fuse_call(graph: fx.Graph, chain: Chain) -> None:
-    x, w, bias, *steps = chain.start.args
-    with graph.inserting_before(chain.end):
-        scale, shift = (None, bias) if chain.norm is None else _affine_nodes(graph, chain.norm, bias)
-        given = (x, w, scale, shift, chain.residual, chain.activation, *steps)
-        call = graph.call_function(fused_operator.default, given)
-    call.meta = dict(chain.end.meta)
-    chain.end.replace_all_uses_with(call)
-    chain.erase()
-
-
-def _affine_nodes(graph: fx.Graph, norm: Norm, bias: Any) -> tuple[fx.Node, fx.Node]:
-    """(scale, shift) a channel of a batch norm and of what the convolution adds, computed by the graph."""
-
-    def wide(node: Any) -> fx.Node:
-        return graph.call_method("float", (node,))
-
-    scale = graph.call_function(torch.rsqrt, (graph.call_function(operator.add, (wide(norm.variance), norm.eps)),))
-    if norm.weight is not None:
-        scale = graph.call_function(operator.mul, (scale, wide(norm.weight)))
-    middle = wide(norm.mean)
-    if bias is not None:
-        middle = graph.call_function(operator.sub, (middle, wide(bias)))
-    shift = graph.call_function(operator.neg, (graph.call_function(operator.mul, (middle, scale)),))
-    if norm.bias is not None:
-        shift = graph.call_function(operator.add, (shift, wide(norm.bias)))
-    return scale, shift

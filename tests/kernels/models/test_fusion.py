@@ -25,7 +25,8 @@ from tapestry.kernels.layers.pools import ChannelsLastMaxPool2d
 from tapestry.kernels.layers.stem import Stem, in_blocks
 from tapestry.kernels.layers.timm import moved
 from tapestry.kernels.models import fusion
-from tapestry.kernels.models.fusion import PART, fuse_graph
+from tapestry.kernels.models.compiled import fuse_graph
+from tapestry.kernels.models.fusion import PART
 from tapestry.kernels.tensors import fused_calls
 from tapestry.kernels.tensors.excitations import excited, squeezed
 from tapestry.kernels.tensors.fused_calls import Following
