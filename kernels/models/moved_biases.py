@@ -24,7 +24,8 @@ def move_biases(traced: fx.GraphModule, made: str) -> int:
         layer = reader.module(node)
         if not isinstance(layer, (FollowedConv2d, FollowedLinear, FusedConv2d)) or len(node.args) != 2:
             continue
-        other = _added(reader, node.args[1], made)
+        convolved, added = node.args
+        other = _added(reader, added, made) if added is not convolved else None
         if other is None:
             continue
         assert other.bias is not None

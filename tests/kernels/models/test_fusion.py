@@ -177,6 +177,28 @@ def test_a_residuals_bias_is_added_by_what_it_is_added_to(kind: str, activation:
     torch.testing.assert_close(pickle.loads(pickle.dumps(fused))(images), model(images))
 
 
+class Itself(nn.Module):
+    """What is convolved is added, and nobody else reads it."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 16, 1), nn.Conv2d(16, 16, 3, padding=1, groups=groups)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(16), nn.BatchNorm2d(16)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norms[0](self.first(x))
+        return x + self.norms[1](self.second(x))
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_a_bias_of_what_is_convolved_as_well_stays(groups: int) -> None:
+    model = seen(Itself(groups))
+    fused = fuse_for_inference(model, torch.float32)
+    torch.testing.assert_close(fused(IMAGES), model(IMAGES))
+    (call,) = (node for node in fused.graph.nodes if node.op == "call_module" and len(node.args) == 2)
+    assert call.args[0] is call.args[1]
+
+
 class Shared(nn.Module):
     """A shortcut that somebody else reads, too: its bias is its own."""
 
