@@ -88,6 +88,8 @@ def _by_cudnn(x: Tensor, w: Tensor, bias: Tensor, residual: Tensor | None, moved
         if residual is None:
             return _torch.cudnn_convolution_relu(x, w, bias, *moved)  # type: ignore[no-any-return]
         return _torch.cudnn_convolution_add_relu(x, w, residual, 1.0, bias, *moved)  # type: ignore[no-any-return]
+    except torch.cuda.OutOfMemoryError:  # which is no matter of engines, and may not come again
+        raise
     except RuntimeError:
         if len(_REFUSED) < 1024:
             _REFUSED.add(key)

@@ -721,6 +721,21 @@ def test_cudnn_computes_relu_along(by_cudnn: list[str]) -> None:
     assert len(followed._REFUSED) == 1
 
 
+def test_what_finds_no_memory_is_told(by_cudnn: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And cuDNN is asked again."""
+    layer = FollowedConv2d(torch.randn(16, 8, 1, 1), torch.randn(16), "relu", nn.Conv2d(8, 16, 1))
+
+    def full(*given: Any) -> Tensor:
+        raise torch.cuda.OutOfMemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "cudnn_convolution_relu", full)
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="no room"):
+            layer(IMAGES)
+    layer(IMAGES)
+    assert by_cudnn == ["relu"]
+
+
 def test_the_operator_of_graphs_is_cudnns(by_cudnn: list[str]) -> None:
     """Numbers come to it in lists, and nothing of it is traced."""
     model, images = residual_block(), IMAGES[:, :, :8].contiguous(memory_format=torch.channels_last)
