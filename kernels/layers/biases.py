@@ -43,7 +43,7 @@ class BiasedLinear(nn.Linear):
         assert bias is not None
         if input.dim() > 1 and input.numel() and tuple(weight.shape) == (len(bias), input.shape[-1]):
             dtype = type_of(input, weight, bias)
-            if dtype is not None:
+            if dtype is not None and dtype.is_floating_point:
                 return products(input.to(dtype), weight, bias, last=True)
         return linked(functional.linear(input, weight, bias.detach()), bias, True)
 

@@ -36,9 +36,10 @@ def _convolved(
     x: Tensor, w: Tensor, bias: Tensor, residual: Tensor | None, activation: str, *moved: Any
 ) -> Tensor:  # fmt: skip
     """The operator, past torch's dispatcher; as it comes by way of that, numbers are in lists."""
-    if _is_kernels(x, w):
+    if _is_kernels(x, w) and _is_residual(residual):
         moved = (*map(tuple, moved[:3]), moved[3])
-        if tuple(w.shape[2:]) == (1, 1) and is_one_pixel(x) and moved[-1] == 1 and residual is None:
+        pointwise = tuple(w.shape[2:]) == (1, 1) and moved[1] == (0, 0) and moved[-1] == 1
+        if pointwise and is_one_pixel(x) and residual is None:
             return _pixels(x, w, bias, activation)
         if activation == "relu":
             known = _by_cudnn(x, w, bias, residual, moved)
@@ -58,13 +59,20 @@ def _laid(x: Tensor, made: Tensor) -> Tensor:
 
 def _is_kernels(*tensors: Tensor) -> bool:
     """Whether these are plain halves on a GPU, and nothing is recorded or cast."""
-    if not autograd.direct(*tensors) or torch.is_autocast_enabled("cuda"):
+    if autograd.traced() or not autograd.direct(*tensors) or torch.is_autocast_enabled("cuda"):
         return False
     dtype, recorded = tensors[0].dtype, torch.is_grad_enabled()
     for one in tensors:
         if one.dtype is not dtype or (recorded and one.requires_grad):
             return False
     return dtype in HALVES and tensors[0].numel() > 0
+
+
+def _is_residual(residual: Any) -> bool:
+    """Whether there is none, or a tensor of which nothing is recorded: a graph may add a number."""
+    if residual is None:
+        return True
+    return isinstance(residual, Tensor) and not (torch.is_grad_enabled() and residual.requires_grad)
 
 
 def _pixels(x: Tensor, w: Tensor, bias: Tensor, activation: str) -> Tensor:
@@ -130,6 +138,23 @@ _LIBRARY.impl("conv2d_followed", _convolved, "CompositeExplicitAutograd")
 _torch.library.register_fake("tapestry::conv2d_followed", _fake, lib=_LIBRARY)
 
 
+class Constant(nn.Module):
+    """A tensor that a model made of none of its operands, kept in one dimension: where a module is told how its images
+    lie, torch takes what has five for volumes, which lie in another way, and refuses.
+    """
+
+    values: Tensor
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.extents = tuple(values.shape)
+        self.register_buffer("values", values.detach().flatten())
+
+    def forward(self) -> Tensor:
+        """As it was."""
+        return self.values.view(self.extents)
+
+
 class FollowedConv2d(nn.Module):
     """A convolution that torch computes and what follows it, in evaluation: activation(conv(x) + bias + residual)."""
 
@@ -140,6 +165,8 @@ class FollowedConv2d(nn.Module):
         self.weight = nn.Parameter(taps, requires_grad=False)
         self.bias = nn.Parameter(bias.detach(), requires_grad=False)
         self.activation = activation
+        # Of channels-first images torch makes channels-first ones where the filter lies so, too.
+        self.keeps = layer.weight.is_contiguous()
         stride, padding, dilation = (tuple(of) for of in (layer.stride, layer.padding, layer.dilation))
         self.moved: tuple[Any, ...] = (stride, padding, dilation, layer.groups)
 
@@ -148,15 +175,23 @@ class FollowedConv2d(nn.Module):
         given = (x, self.weight, self.bias, residual, self.activation, *self.moved)
         if isinstance(x, fx.Proxy):
             return operator(*given)
+        if residual is not None and not isinstance(residual, Tensor):
+            y = functional.conv2d(x, self.weight, self.bias, *self.moved)
+            return self._kept(x, _in_steps(y, residual, self.activation))
         if x.dim() == 3:
             return self.forward(x.unsqueeze(0), None if residual is None else residual.unsqueeze(0)).squeeze(0)
         if not torch.compiler.is_compiling():
-            return _convolved(*given)
+            return self._kept(x, _convolved(*given))
         if self.activation == "relu":
-            return operator(*given)
+            return self._kept(x, operator(*given))
         # What torch.compile makes of it: what follows in one kernel, that is its own.
         y = functional.conv2d(x, self.weight, None, *self.moved) + self.bias[:, None, None]
-        return _in_steps(y, residual, self.activation)
+        return self._kept(x, _in_steps(y, residual, self.activation))
+
+    def _kept(self, x: Tensor, made: Tensor) -> Tensor:
+        """A result in the order of memory that the layer gave it."""
+        first = self.keeps and x.is_contiguous() and not x.is_contiguous(memory_format=torch.channels_last)
+        return made.contiguous() if first else made
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, {self.moved}, activation={self.activation or None}"
@@ -176,7 +211,7 @@ class FollowedLinear(nn.Module):
         """[..., c] to [..., k], and what is added to that before the activation."""
         if isinstance(x, fx.Proxy) or torch.compiler.is_compiling():
             return _in_steps(functional.linear(x, self.weight) + self.bias, residual, self.activation)
-        if x.dim() < 2 or not _is_kernels(x, self.weight):
+        if x.dim() < 2 or not _is_kernels(x, self.weight) or not _is_residual(residual):
             return _in_steps(functional.linear(x, self.weight, self.bias), residual, self.activation)
         if self.activation == "relu" and residual is None and self.bias.dtype is x.dtype:
             made = _torch._addmm_activation(self.bias, x.flatten(0, -2), self.weight.t())
@@ -206,7 +241,7 @@ class FollowedNorm(nn.Module):
         given = (x, self.scale, self.bias, residual, self.activation)
         if isinstance(x, fx.Proxy):
             return x.tracer.create_proxy("call_function", normed, given, {})
-        if not torch.compiler.is_compiling() and _is_kernels(x):
+        if not torch.compiler.is_compiling() and _is_kernels(x) and _is_residual(residual):
             made = follow(x, Following(*given[1:]), False, torch.empty_like(x))
             if made is not None:
                 return made
@@ -225,7 +260,10 @@ class FollowedNorm(nn.Module):
 def normed(x: Tensor, scale: Tensor, bias: Tensor, residual: Tensor | None, activation: str) -> Tensor:
     """The same by torch's functions, in f32 in between."""
     shape = (-1, *(1 for _ in range(x.dim() - 2)))
-    return _in_steps(x.float() * scale.view(shape) + bias.view(shape), residual, activation).to(x.dtype)
+    wide, dtype = x.float() * scale.view(shape) + bias.view(shape), x.dtype
+    if isinstance(residual, Tensor) and residual.dim():  # as torch has it: a sum of both types
+        dtype = torch.promote_types(dtype, residual.dtype)
+    return _in_steps(wide, residual, activation).to(dtype)
 
 
 def followed_kinds(model: nn.Module, dtype: torch.dtype) -> list[FollowedKind]:

@@ -38,12 +38,15 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
-    """The operator, past torch's dispatcher where nothing traces and no autocast is on."""
-    if not torch.compiler.is_compiling() and (known := fused_calls.known(x, w, then, geometry)) is not None:
-        return known
-    if autograd.direct(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
-        return _on_cuda(x, w, then, geometry)
+def fused(x: Any, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
+    """The operator, past torch's dispatcher where nothing traces and no autocast is on; in steps for gradients of x."""
+    if not isinstance(x, fx.Proxy) and not torch.compiler.is_compiling() and autograd.differentiated(x):
+        return in_steps(x, w, then, geometry)
+    if not autograd.traced():
+        if (known := fused_calls.known(x, w, then, geometry)) is not None:
+            return known
+        if autograd.plain(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
+            return _on_cuda(x, w, then, geometry)
     made: Tensor = operator(x, w, *then, *geometry)
     return made
 

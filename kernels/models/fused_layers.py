@@ -21,7 +21,7 @@ from ..layers.large_filters import FusedLargeFilters, LargeFilters
 from ..layers.stem import Stem, in_blocks
 from ..layers.timm import FusedSameConv2d, SameStem, is_same, is_standardized, kind_of, moved
 from ..tensors.geometry import geometry_of
-from .chains import Chain, Reader
+from .chains import Chain, Norm, Reader
 from .hooks import bare
 from .moved_biases import move_biases
 from .replacement import needs_no_warpgroups
@@ -72,16 +72,24 @@ def _fuse_norm(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str
     """The same of a batch norm that is left, of statistics that are tensors here."""
     x = start.args[0] if start.args else None
     norm = reader.norm(start, x) if isinstance(x, fx.Node) and start.users else None
-    if norm is not None and isinstance(norm.mean, Tensor) and isinstance(norm.variance, Tensor):
+    if norm is not None and _is_known(norm):
         chain = reader.chain(start)
         if chain.norm is None:
             _put(traced, name, FollowedNorm(*norm.affine(), chain.activation), start, chain)
+
+
+def _is_known(norm: Norm) -> bool:
+    """Whether what a norm multiplies with and adds are tensors here, and not computed in each call."""
+    there = all(isinstance(one, Tensor) for one in (norm.mean, norm.variance))
+    return there and all(one is None or isinstance(one, Tensor) for one in (norm.weight, norm.bias))
 
 
 def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:
     """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
+    if chain.norm is not None and not _is_known(chain.norm):
+        chain = Chain((start,))
     ours = isinstance(layer, GroupedConv2d) and not isinstance(layer, LargeFilters)
     if isinstance(layer, LargeFilters) and not is_same(layer):
         made, chain = _over_blocks(layer, chain)

@@ -13,6 +13,7 @@ from torch import fx, nn
 from torch.fx.node import has_side_effect
 
 from ..errors import WrongValue
+from ..layers.followed import Constant
 from ..layers.layer_norms import FusedLayerNorm
 from ..layers.response_norms import FusedResponseNorm
 from ..layers.stem import multiplies_from_shared_memory
@@ -29,7 +30,7 @@ from .row_norms import fuse_row_norms
 from .scales import scale_sums
 
 SWAPPED = (FusedLayerNorm, FusedResponseNorm, *KINDS.values())  # layers that are kernels of their own
-LEAVES = (nn.Conv2d, nn.Linear, *SWAPPED)
+LEAVES = (nn.Conv2d, nn.Linear, Constant, *SWAPPED)
 PART = "fused_part"  # the graph of a part of a model
 
 
@@ -100,19 +101,16 @@ def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.G
 
 
 def _flatten_constants(traced: fx.GraphModule) -> None:
-    """Keep constants of five dimensions in one. Where a module is told how its images lie, torch takes those for
-    volumes, which lie in another way, and refuses.
-    """
+    """Have those of five dimensions kept by modules of their own."""
     large = {name: value for name, value in traced.named_buffers(recurse=False) if value.dim() == 5}
     for name, value in large.items():
-        setattr(traced, name, value.flatten())
+        delattr(traced, name)
+        setattr(traced, f"flat_{name}", Constant(value))
     for node in traced.graph.find_nodes(op="get_attr"):
         if node.target in large:
-            readers = list(node.users)
             with traced.graph.inserting_after(node):
-                whole = traced.graph.call_method("view", (node, *large[node.target].shape))
-            for reader in readers:
-                reader.replace_input_with(node, whole)
+                whole = traced.graph.call_module(f"flat_{node.target}", ())
+            node.replace_all_uses_with(whole)
 
 
 class Within:

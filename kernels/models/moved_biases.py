@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from ..layers.followed import FollowedConv2d, FollowedLinear
+from ..layers.followed import FollowedConv2d
 from ..layers.fused import FusedConv2d, Pointwise
 from .chains import Reader
 
@@ -22,14 +22,16 @@ def move_biases(traced: fx.GraphModule, made: str) -> int:
     count, reader = 0, Reader(traced.graph, traced)
     for node in traced.graph.nodes:
         layer = reader.module(node)
-        if not isinstance(layer, (FollowedConv2d, FollowedLinear, FusedConv2d)) or len(node.args) != 2:
-            continue
+        if not isinstance(layer, (FollowedConv2d, FusedConv2d)) or len(node.args) != 2:
+            continue  # a linear layer adds its bias to the last dimension
         convolved, added = node.args
         other = _added(reader, added, made) if added is not convolved else None
         if other is None:
             continue
         assert other.bias is not None
         moved = other.bias.detach()
+        if len(moved) != len(layer.weight):  # one channel is added to all
+            continue
         total = moved if layer.bias is None else layer.bias.detach() + moved.to(layer.bias.dtype)
         layer.bias = total.float() if isinstance(layer, FusedConv2d) else nn.Parameter(total, requires_grad=False)
         other.bias = None

@@ -47,6 +47,11 @@ def traced() -> bool:
     return torch.compiler.is_compiling() or _tracing() or forward_ad._current_level >= 0
 
 
+def differentiated(x: Tensor) -> bool:
+    """Whether a gradient of what is made of x may be asked for, backward or forward."""
+    return (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0
+
+
 _on_gpu: Callable[[Tensor], bool] = attrgetter("is_cuda")  # no frame of Python's: it is asked for every operand
 
 

@@ -65,9 +65,11 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor, last: bool) -> Tensor:
         lowered = w.to(x.dtype)
         to_x, to_w, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if to_w else None, w)
+        apart = lowered is not w  # then w may be written into before the backward pass, as torch has it
+        ctx.save_for_backward(x if to_w else None, None if apart else w)
+        ctx.w, ctx.version = (w, w._version) if apart else (None, 0)
         ctx.shape, ctx.bias_dtype, ctx.last = x.shape, bias.dtype, last
-        ctx.lowered = lowered if to_x and lowered is not w else None
+        ctx.lowered = lowered if to_x and apart else None
         made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x, last), _rows(lowered, last).t())
         if last:
             return _own(made.view(*x.shape[:-1], len(w)))
@@ -79,12 +81,14 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias, _ = ctx.needs_input_grad
-        last = ctx.last
+        last, w = ctx.last, ctx.w if w is None else w
         db = autograd.bias_gradient(dy, ctx.bias_dtype, last) if to_bias else None
         slopes, again = _rows(dy, last), torch.is_grad_enabled() or ctx.lowered is None
         dx = dw = None
         with torch.autocast(dy.device.type, enabled=False):
             if to_x:
+                if again and ctx.w is not None and w._version != ctx.version:
+                    raise RuntimeError("a weight was modified by an inplace operation after it was lowered")
                 dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again else ctx.lowered, last))
                 dx = dx.view(ctx.shape) if last or tuple(ctx.shape[2:]) == (1, 1) else _images(dx, ctx.shape)
             if to_w:

@@ -41,7 +41,7 @@ def squeezed(x: Any) -> Any:
     """
     if isinstance(x, fx.Proxy):
         return x.tracer.create_proxy("call_function", squeezed, (x,), {})
-    native = None if torch.compiler.is_compiling() else native_calls.squeezed
+    native = None if autograd.traced() else native_calls.squeezed
     if native is not None and (made := native(x)) is not None:
         return made
     if not isinstance(x, Tensor) or (torch.is_grad_enabled() and not x.requires_grad) or not _fits(x):
@@ -68,7 +68,7 @@ def excited(x: Any, gate: Any, link: Any) -> Any:
 
 
 def _fits(x: Tensor) -> bool:
-    if torch.compiler.is_compiling() or not autograd.plain(x) or not computed(x) or not x.numel():
+    if autograd.traced() or not autograd.plain(x) or not computed(x) or not x.numel():
         return False
     return worth_it(x)
 

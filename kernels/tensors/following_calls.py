@@ -78,7 +78,7 @@ def follow(x: Tensor, then: Following, last: bool, out: Tensor | None = None) ->
     Channels are the `last` dimension of dense x or, of channels-last images, the second one. Scale and bias are
     [channels], of one type, that of x or f32; a residual is taken that lies as x does.
     """
-    native = native_calls.followed
+    native = None if autograd.traced() else native_calls.followed
     if native is not None and (known := native(x, out, *then[:3], _NUMBERS[then.activation], int(last))) is not None:
         return known
     if not _fits(x, then, last):
@@ -103,7 +103,13 @@ def _parameters(x: Tensor, then: Following) -> torch.dtype:
 
 def _fits(x: Tensor, then: Following, last: bool) -> bool:
     there = [one for one in (x, *then[:3]) if one is not None]
-    if not autograd.plain(*there) or x.dtype not in DTYPES or not x.numel() or x.data_ptr() & ALIGNED:
+    if (
+        autograd.traced()
+        or not autograd.plain(*there)
+        or x.dtype not in DTYPES
+        or not x.numel()
+        or x.data_ptr() & ALIGNED
+    ):
         return False
     if torch.is_grad_enabled() and any(one.requires_grad for one in there):
         return False

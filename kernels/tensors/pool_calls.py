@@ -6,6 +6,7 @@ The extension repeats what it was told of; it knows what a pool does by a number
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -162,13 +163,15 @@ class Averages(_Plan):
 
 _plans: dict[tuple[Any, ...], _Plan | None] = {}
 _settings: list[Setting] = []
+_turn = threading.Lock()
 
 
 @functools.cache
 def _number(setting: Setting) -> int:
     """A setting's, whose lowest bit says whether it is of maxima."""
-    _settings.append(setting)
-    return (len(_settings) - 1) << 1 | (setting.kind is Maxima)
+    with _turn:  # two threads may meet pools for the first time
+        _settings.append(setting)
+        return (len(_settings) - 1) << 1 | (setting.kind is Maxima)
 
 
 def largest(x: Tensor, window: Window | None, ceil_mode: bool) -> Tensor | None:

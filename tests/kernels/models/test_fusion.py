@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.layers import followed
-from tapestry.kernels.layers.followed import FollowedConv2d, FollowedLinear, FollowedNorm
+from tapestry.kernels.layers.followed import Constant, FollowedConv2d, FollowedLinear, FollowedNorm
 from tapestry.kernels.layers.fused import FusedConv2d, Pointwise
 from tapestry.kernels.layers.fused import _on_cuda as on_cuda
 from tapestry.kernels.layers.fused import operator as fused_operator
@@ -298,9 +298,11 @@ def test_a_model_is_told_how_images_lie() -> None:
     """torch takes constants of five dimensions for volumes then."""
     model = nn.Sequential(Masked()).eval()
     fused = fuse_for_inference(model, torch.bfloat16)
-    assert any(name.startswith("_tensor_constant") for name, _ in fused.named_buffers())
+    assert any(isinstance(part, Constant) for part in fused.modules())
     images = IMAGES.to(torch.bfloat16)
     before = fused(images)
+    assert torch.equal(pickle.loads(pickle.dumps(fused))(images), before)
+    assert torch.equal(fuse_for_inference(fused)(images), before)
     assert torch.equal(fused.to(memory_format=torch.channels_last)(images), before)  # type: ignore[call-overload]
     torch.testing.assert_close(before.float(), model(IMAGES), rtol=3e-2, atol=3e-2)
 
@@ -756,3 +758,87 @@ def test_results_lie_as_images_do(by_cudnn: list[str], monkeypatch: pytest.Monke
     assert by_cudnn == []
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(found, torch.relu(torch.conv2d(images, layer.weight, layer.bias)))
+
+
+def test_a_layer_of_padded_pixels_is_no_product(by_cudnn: list[str]) -> None:
+    layer = FollowedConv2d(torch.randn(16, 8, 1, 1), torch.randn(16), "relu", nn.Conv2d(8, 16, 1, padding=1))
+    x = torch.randn(2, 8, 1, 1)
+    assert torch.equal(layer(x), torch.relu(torch.conv2d(x, layer.weight, layer.bias, padding=1)))
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_residuals_that_are_numbers_or_learn(by_cudnn: list[str], activation: str) -> None:
+    """A graph may add a number; and cuDNN's function has no derivative."""
+    layer = FollowedConv2d(torch.randn(16, 8, 1, 1), torch.randn(16), activation, nn.Conv2d(8, 16, 1))
+    linear, rows = FollowedLinear(nn.Linear(10, 10), activation), IMAGES
+    function = getattr(nn.functional, activation)
+    torch.testing.assert_close(layer(IMAGES, 0.5), function(torch.conv2d(IMAGES, layer.weight, layer.bias) + 0.5))
+    torch.testing.assert_close(layer(IMAGES[0], 0.5), layer(IMAGES, 0.5)[0])
+    torch.testing.assert_close(
+        linear(rows, 0.5), function(nn.functional.linear(rows, linear.weight, linear.bias) + 0.5)
+    )
+    learned = torch.randn(2, 16, 9, 10, requires_grad=True)
+    layer(IMAGES, learned).sum().backward()
+    assert learned.grad is not None
+    assert by_cudnn == []
+
+
+def test_results_are_first_where_the_layer_gave_such() -> None:
+    """What views them relies on it."""
+    model = nn.Sequential(nn.Conv2d(8, 160, 3), nn.ReLU()).eval()
+    fused = fuse_for_inference(model)
+    assert any(isinstance(part, FollowedConv2d) for part in fused.modules())
+    images = IMAGES.to(torch.bfloat16).contiguous()
+    assert fused(images).is_contiguous()
+    assert fused(images.contiguous(memory_format=torch.channels_last)).is_contiguous(memory_format=torch.channels_last)
+
+
+class Apart(nn.Module):
+    """Sums whose summands are of other kinds: one channel and many, images and a linear layer's; and computed norms."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.many, self.one = kind, nn.Conv2d(8, 10, 1), nn.Conv2d(8, 1, 1)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(10), nn.BatchNorm2d(1), nn.BatchNorm2d(8)])
+        self.rows, self.gain = nn.Linear(10, 10), nn.Parameter(torch.rand(8))
+        self.grouped = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "one channel":
+            return torch.relu(self.norms[1](self.one(x)) + self.norms[0](self.many(x)))
+        if self.kind == "rows":
+            other = self.norms[0](self.many(x))
+            y = nn.functional.relu(x * 2, inplace=True)
+            return torch.relu(self.rows(self.many(y)) + other)
+        norm = self.norms[2]
+        y = self.grouped(x) if self.kind == "computed, behind" else x
+        y = nn.functional.batch_norm(y, norm.running_mean, norm.running_var, 1 + self.gain, None)
+        return self.many(torch.relu(y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["one channel", "rows", "computed", "computed, behind"])
+def test_summands_of_other_kinds(kind: str, dtype: torch.dtype) -> None:
+    model = seen(Apart(kind))
+    images = torch.cat([IMAGES, IMAGES[:, :, :1]], 2)  # as many rows and columns as channels
+    near = {"rtol": 5e-2, "atol": 8e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(fuse_for_inference(model, dtype)(images.to(dtype)).float(), model(images), **near)
+
+
+def test_a_norm_keeps_the_type_of_a_sum() -> None:
+    norm = FollowedNorm(torch.rand(8), torch.rand(8), "relu")
+    wide = norm(IMAGES.to(torch.bfloat16), IMAGES)
+    assert wide.dtype is torch.float32
+    assert norm(IMAGES.to(torch.bfloat16), IMAGES.to(torch.bfloat16)).dtype is torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own tangents are scripted
+def test_fused_models_are_differentiated_by_their_images() -> None:
+    """As saliency maps are made; past torch's dispatcher nothing is known of tangents."""
+    model = seen(Block())
+    fused, x = fuse_for_inference(model, torch.float32), IMAGES.clone().requires_grad_()
+    slopes = [torch.autograd.grad(one(x).square().sum(), x)[0] for one in (model, fused)]
+    torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-4)
+    tangents = [torch.func.jvp(one, (IMAGES,), (torch.ones_like(IMAGES),))[1] for one in (model, fused)]
+    assert bool(tangents[0].any())
+    torch.testing.assert_close(*tangents, rtol=1e-4, atol=1e-4)

@@ -611,3 +611,45 @@ def test_linear_layers_that_do_not_fit_say_what_torch_says(sums: Driver, way: Ca
                 layer(x)
             said.append(str(raised.value))
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+@pytest.mark.parametrize("kind", ["linear", "one tap"])
+def test_a_weight_that_is_written_after_autocast_lowered_it(sums: Driver, kind: str, way: Callable[[], Any]) -> None:
+    """The gradient is of what it was, as torch has it; without autocast both refuse."""
+    if kind == "linear":
+        theirs, ours = layers("linear")
+        x = drawn(3, 5, 16, dtype=F32).requires_grad_()
+    else:
+        theirs = nn.Conv2d(16, 24, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        ours = nn.Sequential(copy.deepcopy(theirs))
+        fuse_biases(ours)
+        ours, x = ours[0], drawn(2, 16, 6, 4).requires_grad_()
+    found = []
+    for layer in (theirs, ours):
+        with way():
+            with autocast():
+                y = layer(x)
+            with torch.no_grad():
+                layer.weight.add_(1)
+            found.append(torch.autograd.grad(y.float().square().sum(), [x, *layer.parameters()], retain_graph=True))
+            if layer is ours:
+                with pytest.raises(RuntimeError, match="inplace"):
+                    torch.autograd.grad(y.float().square().sum(), [x], create_graph=True)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+def test_complex_linear_layers_are_torchs(sums: Driver, way: Callable[[], Any]) -> None:
+    theirs = nn.Linear(4, 5, dtype=torch.complex64)
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    fuse_biases(ours)
+    x = torch.randn(3, 4, dtype=torch.complex64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    found = []
+    for layer in (theirs, ours[0]):
+        with way():
+            y = layer(x)
+            found.append(torch.autograd.grad(y.abs().square().sum(), [x, *layer.parameters()]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

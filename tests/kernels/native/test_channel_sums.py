@@ -63,7 +63,7 @@ def sums(driver: Driver, extension: Any, monkeypatch: pytest.MonkeyPatch) -> Ite
         return x.dtype in channel_sums.DTYPES and x.is_contiguous(memory_format=torch.channels_last)
 
     monkeypatch.setattr(channel_sums, "computed", computed)
-    monkeypatch.setattr(channel_sums, "_rows", lambda x: x.is_contiguous())
+    monkeypatch.setattr(channel_sums, "_rows", lambda x: x.dtype in channel_sums.DTYPES and x.is_contiguous())
     monkeypatch.setattr(channel_sums, "prepared", prepared)
     monkeypatch.setattr(channel_sums, "torch_stream", lambda number: STREAM)
     monkeypatch.setattr(channel_sums, "_known", {})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from tapestry.kernels.layers.fused import FUNCTIONS
@@ -108,6 +109,8 @@ def test_what_is_torchs(followers: Driver) -> None:
         with way or torch.enable_grad():
             for one, then, last in unfit:
                 assert follow(one, Following(*then, "relu"), last) is None
+        with forward_ad.dual_level():  # x may have a tangent, of which a kernel would know nothing
+            assert follow(x, Following(*given, "relu"), False) is None
     assert len(followers.ran) == ran
     assert torch.equal(x, before)
 
