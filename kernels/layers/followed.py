@@ -20,6 +20,7 @@ from ..tensors import autograd
 from ..tensors.bias_calls import HALVES, is_one_pixel
 from ..tensors.following_calls import Following, follow
 from ..tensors.norm_calls import DTYPES
+from ..tensors.operands import lies_first
 from .fused import FUNCTIONS
 
 _torch: Any = torch
@@ -53,6 +54,8 @@ def _convolved(
 
 def _laid(x: Tensor, made: Tensor) -> Tensor:
     """A result that lies as images do: without cuDNN torch's convolutions give channels-first ones."""
+    if autograd.transformed():  # torch does not say then how they lie
+        return made
     last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return made.contiguous(memory_format=torch.channels_last) if last else made
 
@@ -190,8 +193,7 @@ class FollowedConv2d(nn.Module):
 
     def _kept(self, x: Tensor, made: Tensor) -> Tensor:
         """A result in the order of memory that the layer gave it."""
-        first = self.keeps and x.is_contiguous() and not x.is_contiguous(memory_format=torch.channels_last)
-        return made.contiguous() if first else made
+        return made.contiguous() if self.keeps and lies_first(x) else made
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, {self.moved}, activation={self.activation or None}"

@@ -20,6 +20,7 @@ from ..tensors import autograd, fused_calls, library
 from ..tensors.convolution_calls import DTYPES
 from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry
+from ..tensors.operands import lies_first
 from ..tensors.operators import geometry_from, output_like
 
 _torch: Any = torch
@@ -159,8 +160,7 @@ class Pointwise(nn.Module):
         if x.dim() == 3:
             return self.forward(x.unsqueeze(0)).squeeze(0)
         made = self._product(x)
-        first = x.is_contiguous() and not x.is_contiguous(memory_format=torch.channels_last)
-        return made.contiguous() if first else made
+        return made.contiguous() if lies_first(x) else made
 
     def _product(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)

@@ -42,6 +42,11 @@ def plain(*tensors: Tensor) -> bool:
     return not _modes() and _transforms() is None
 
 
+def transformed() -> bool:
+    """Whether a transform of torch.func is at work."""
+    return _transforms() is not None
+
+
 def traced() -> bool:
     """Whether torch compiles, traces or differentiates forward: then its own layers are asked."""
     return torch.compiler.is_compiling() or _tracing() or forward_ad._current_level >= 0

@@ -29,6 +29,11 @@ def dense(tensor: Tensor) -> Tensor:
     return rows(tensor).contiguous().permute(0, 3, 1, 2)
 
 
+def lies_first(images: Tensor) -> bool:
+    """Whether images [n, c, h, w] lie channels-first and in no other order: by numbers, which torch has under vmap."""
+    return images.is_contiguous() and images.shape[1] > 1 and images.stride(1) > 1
+
+
 def walked(tensor: Tensor) -> bool:
     """Whether the kernels take images as they lie: channels-last, or a part of such a tensor that the copy engine can
     fetch, as `torch.split` and the gradient of `torch.cat` give."""

@@ -842,3 +842,15 @@ def test_fused_models_are_differentiated_by_their_images() -> None:
     tangents = [torch.func.jvp(one, (IMAGES,), (torch.ones_like(IMAGES),))[1] for one in (model, fused)]
     assert bool(tangents[0].any())
     torch.testing.assert_close(*tangents, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_fused_models_take_batches_of_batches(memory: torch.memory_format) -> None:
+    """Under vmap torch does not say how images lie."""
+    images, model = (
+        IMAGES.contiguous(memory_format=memory),
+        nn.Sequential(seen(Block()), nn.Conv2d(8, 160, 1), nn.ReLU()),
+    )
+    fused = fuse_for_inference(model, torch.float32)
+    found = torch.func.vmap(fused)(torch.stack([images, -images]))
+    torch.testing.assert_close(found, torch.stack([model(images), model(-images)]))
