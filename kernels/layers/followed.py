@@ -62,7 +62,7 @@ def _laid(x: Tensor, made: Tensor) -> Tensor:
 
 def _is_kernels(*tensors: Tensor) -> bool:
     """Whether these are plain halves on a GPU, and nothing is recorded or cast."""
-    if autograd.traced() or not autograd.direct(*tensors) or torch.is_autocast_enabled("cuda"):
+    if not autograd.direct(*tensors) or torch.is_autocast_enabled("cuda"):
         return False
     dtype, recorded = tensors[0].dtype, torch.is_grad_enabled()
     for one in tensors:

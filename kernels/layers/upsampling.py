@@ -23,7 +23,7 @@ class ChannelsLastUpsample(nn.Upsample):
 
     def forward(self, input: Tensor) -> Tensor:
         """[n, c, h, w] and whatever else torch takes; results lie as torch's do."""
-        if autograd.traced() or not autograd.plain(input) or not self._is_slow(input):
+        if not autograd.direct(input) or not self._is_slow(input):
             return super().forward(input)
         return super().forward(input.contiguous(memory_format=torch.channels_last)).contiguous()
 

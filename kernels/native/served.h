@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
@@ -55,7 +56,8 @@ bool is_plain(const Tensor& tensor) {
 bool untraced() {
   static const DispatchKeySet others({DispatchKey::Python, DispatchKey::PythonTLSSnapshot, DispatchKey::Functionalize,
                                       DispatchKey::FuncTorchDynamicLayerFrontMode, DispatchKey::Tracer});
-  return !c10::impl::tls_local_dispatch_key_set().included_.has_any(others);
+  return !c10::impl::tls_local_dispatch_key_set().included_.has_any(others) &&
+         !torch::autograd::ForwardADLevel::try_get_by_idx(0);  // forward differentiation is told by no key
 }
 
 uint64_t address(const Tensor& tensor) { return reinterpret_cast<uint64_t>(tensor.const_data_ptr()); }

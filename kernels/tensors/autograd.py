@@ -30,7 +30,9 @@ _batched = _torch._C._functorch.is_legacy_batchedtensor
 
 
 def direct(*tensors: Tensor) -> bool:
-    """Whether these are plain CUDA tensors that nothing traces: no fake tensors, subclasses, modes or transforms."""
+    """Whether these are plain CUDA tensors that nothing traces: no fake tensors, subclasses, modes or transforms, nor
+    forward differentiation, of which kernels know nothing.
+    """
     return not torch.compiler.is_compiling() and plain(*tensors)
 
 
@@ -39,7 +41,7 @@ def plain(*tensors: Tensor) -> bool:
     for tensor in tensors:
         if type(tensor) not in _PLAIN or not _on_gpu(tensor):
             return False
-    return not _modes() and _transforms() is None
+    return not (_modes() or _tracing() or forward_ad._current_level >= 0) and _transforms() is None
 
 
 def transformed() -> bool:

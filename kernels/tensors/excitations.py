@@ -68,7 +68,7 @@ def excited(x: Any, gate: Any, link: Any) -> Any:
 
 
 def _fits(x: Tensor) -> bool:
-    if autograd.traced() or not autograd.plain(x) or not computed(x) or not x.numel():
+    if not autograd.direct(x) or not computed(x) or not x.numel():
         return False
     return worth_it(x)
 

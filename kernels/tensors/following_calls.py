@@ -103,13 +103,7 @@ def _parameters(x: Tensor, then: Following) -> torch.dtype:
 
 def _fits(x: Tensor, then: Following, last: bool) -> bool:
     there = [one for one in (x, *then[:3]) if one is not None]
-    if (
-        autograd.traced()
-        or not autograd.plain(*there)
-        or x.dtype not in DTYPES
-        or not x.numel()
-        or x.data_ptr() & ALIGNED
-    ):
+    if not autograd.direct(*there) or x.dtype not in DTYPES or not x.numel() or x.data_ptr() & ALIGNED:
         return False
     if torch.is_grad_enabled() and any(one.requires_grad for one in there):
         return False

@@ -1,7 +1,7 @@
 """Torch's own convolution and its gradients: on CPUs, and on CUDA where cuDNN is faster or our kernel is not there yet.
 
 Tensors have torch's shapes; padding is (top, bottom, left, right). Results have the strides that the operators promise,
-channels-last. Nothing here is differentiable.
+channels-last.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from .geometry import Ints
+
+_torch: Any = torch  # what is not typed by torch
 
 
 def empty(like: Tensor, shape: Ints) -> Tensor:
@@ -24,7 +26,7 @@ def forward(
 ) -> Tensor:
     """conv(x, w) + bias [n, k, p, q]; the bias may be of another type."""
     inner, outer = _split(padding)
-    bias = None if bias is None else bias.detach().to(x.dtype)
+    bias = None if bias is None else bias.to(x.dtype)
     steps, gaps = list(stride), list(dilation)
     return _canonical(torch.nn.functional.conv2d(_padded(x, outer), w, bias, steps, inner, gaps, groups))
 
@@ -92,6 +94,6 @@ def _backward(
 
 def _canonical(result: Tensor) -> Tensor:
     _, c, h, w = result.shape
-    if result.stride() == (c * h * w, 1, w * c, c):
-        return result
+    if result.stride() == (c * h * w, 1, w * c, c) or _torch._C._are_functorch_transforms_active():
+        return result  # transforms may not write into new tensors, and promise no strides
     return empty(result, result.shape).copy_(result)

@@ -297,7 +297,7 @@ def _register() -> None:
     for name, on_cpu, on_cuda, fake, backward, save, below in table:
         _LIBRARY.impl(name, on_cpu, "CPU")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
-        recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save, below))
+        recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save, below, on_cpu))
         for device in ("cpu", "cuda"):
             _autocast(name, device)
     unrecorded(_LIBRARY, "grouped_conv2d_lowered", _cpu_lowered, lowered_forward, _fake_lowered)

@@ -29,7 +29,7 @@ _launches: dict[tuple[Any, ...], moving.Launches] = {}
 
 
 def gathered(x: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
-    """Images as blocks of `dtype`. Nothing is recorded of it where they are plain CUDA tensors of a kernel's types."""
+    """Images as blocks of `dtype`; differentiable by torch."""
     if not _plain(x) or dtype not in HALVES:
         return gathered_by_torch(x.to(dtype), blocks)
     shape = (len(x), blocks.rows.blocks(x.shape[2]), blocks.columns.blocks(x.shape[3]), blocks.width)
@@ -38,7 +38,7 @@ def gathered(x: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
 
 def filter_over(w: Tensor, blocks: Blocks, dtype: torch.dtype) -> Tensor:
     """A filter as one over blocks, of `dtype`; differentiable by torch."""
-    if not _plain(w) or dtype not in HALVES or (torch.is_grad_enabled() and w.requires_grad):
+    if not _plain(w) or dtype not in HALVES:
         return filter_by_torch(w, blocks).to(dtype)
     shape = (len(w), *blocks.places, blocks.width)
     return _rearranged(pixels.taps, w, blocks, shape, kind_of_filters(blocks, w.dtype, dtype), dtype)
@@ -60,7 +60,9 @@ def kind_of_filters(blocks: Blocks, w: torch.dtype, dtype: torch.dtype) -> Pixel
 
 
 def _plain(tensor: Tensor) -> bool:
-    return autograd.direct(tensor) and tensor.dtype in DTYPES
+    """Whether the kernels take it, and nothing is recorded of it."""
+    recorded = tensor.requires_grad and torch.is_grad_enabled()
+    return not recorded and autograd.direct(tensor) and tensor.dtype in DTYPES
 
 
 def _rearranged(

@@ -209,7 +209,7 @@ def pool_backward_of(dy: Tensor, taps: Tensor | None, number: int, *extents: int
 
 def taken(x: Tensor) -> bool:
     """Whether kernels take images as they lie, here."""
-    if autograd.traced() or not autograd.plain(x):
+    if not autograd.direct(x):
         return False
     if x.dim() != 4 or x.dtype not in DTYPES or x.data_ptr() & ALIGNED:
         return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._library.autograd import Info, make_autograd_impl
+from torch.autograd import forward_ad
 
 from ..errors import WrongValue
 
@@ -66,11 +67,22 @@ def _first_of(kernel: Kernel, count: int) -> Kernel:
     return first
 
 
+def _transformable(kernel: Kernel, by_torch: Kernel) -> Kernel:
+    """A kernel of autograd's, and another where autograd's functions drop tangents or are refused."""
+
+    def run(keys: Any, *given: Any) -> Any:
+        elsewise = forward_ad._current_level >= 0 or _torch._C._are_functorch_transforms_active()
+        return by_torch(*given) if elsewise else kernel(keys, *given)
+
+    return run
+
+
 class Recorded:
     """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them.
 
     `below` is called, as `OpOverload.redispatch` is, for what is to be below autograd in the operator's place. Of a
-    tuple that it gives the first are the operator's results, and all of it is what `save` is told.
+    tuple that it gives the first are the operator's results, and all of it is what `save` is told. `by_torch` computes
+    the same by functions that torch differentiates forward, too, and under its transforms.
     """
 
     def __init__(
@@ -81,13 +93,15 @@ class Recorded:
         backward: Kernel,
         save: Kernel | None,
         below: Kernel | None = None,
+        by_torch: Kernel | None = None,
     ) -> None:
         self.library, self.name, self.on_cuda = library, name, on_cuda
         library.impl(name, on_cuda, "CUDA")
         operator = getattr(torch.ops.tapestry, name).default
         seen: Any = _Below(operator, below) if below else operator
         made: Kernel = make_autograd_impl(seen, Info(backward, save))
-        self.kernel = _first_of(made, len(operator._schema.returns)) if below else made
+        made = _first_of(made, len(operator._schema.returns)) if below else made
+        self.kernel = _transformable(made, by_torch) if by_torch else made
         library.impl(name, self.kernel, "Autograd", with_keyset=True)
 
     def only_if_needed(self, plain: Callable[..., bool]) -> None:

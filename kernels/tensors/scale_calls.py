@@ -20,7 +20,6 @@ from .norm_calls import DTYPES, prepared
 from .operands import ALIGNED, addresses_of
 from .recorded import applied
 
-_torch: Any = torch  # what is not typed by torch
 MOST_ROWS = 1 << 31  # that kernels count
 
 
@@ -31,7 +30,7 @@ def scaled_sum(x: Any, gamma: Any, residual: Any, factors: Any = None) -> Any:
     """
     if isinstance(x, fx.Proxy) and factors is None:
         return x.tracer.create_proxy("call_function", scaled_sum, (x, gamma, residual), {})
-    if isinstance(x, Tensor) and not torch.compiler.is_compiling() and not _tracing() and _is_worth_it(gamma):
+    if isinstance(x, Tensor) and not autograd.traced() and _is_worth_it(gamma):
         native = native_calls.scaled_sum
         if native is not None and (known := native(x, gamma, residual, factors)) is not None:
             return known
@@ -59,9 +58,6 @@ def scaled_sum_into(x: Any, gamma: Any, residual: Any, factors: Any = None) -> A
 def _is_worth_it(gamma: Tensor) -> bool:
     """Whether the sum of its gradient is wanted: without it torch keeps no x."""
     return gamma.requires_grad or not torch.is_grad_enabled()
-
-
-_tracing = _torch._C._is_tracing
 
 
 def _by_torch(x: Any, gamma: Any, residual: Any, factors: Any) -> Any:

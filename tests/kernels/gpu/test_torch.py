@@ -1,5 +1,6 @@
 """The torch face on a GPU: the kernels under the operators. Skipped where there is none."""
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -373,6 +374,29 @@ def test_the_fused_operator_on_cuda_is_the_one_in_steps(activation: str) -> None
     close(found, fused.FUNCTIONS[activation](y))
     arguments = (x, w, scale, bias.float(), residual, activation, *steps)
     assert torch.library.opcheck(fused.operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.jit, and what tracing says of numbers
+@pytest.mark.parametrize("fuse", [fuse_for_training, fuse_for_inference])
+def test_transforms_and_traces_are_torchs(fuse: Callable[[nn.Module], Any]) -> None:
+    """Kernels know no tangents, and a trace no kernels; calls that the extension knows are told of neither."""
+    theirs = small_model().to("cuda", torch.bfloat16).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    ours = copy.deepcopy(theirs)
+    ours = fuse(ours) if fuse is fuse_for_inference else (fuse(ours), ours)[1]
+    x, tangent = (torch.randn(4, 3, 24, 24, device="cuda").bfloat16() for _ in range(2))
+    x = x.contiguous(memory_format=torch.channels_last)
+    for _ in range(3):
+        ours(x)
+    found = [
+        (
+            torch.func.jvp(model, (x,), (tangent,))[1],
+            torch.func.grad(lambda given, model=model: model(given).float().square().sum())(x),
+            torch.jit.trace(model, (x,), check_trace=False)(tangent),
+        )
+        for model in (theirs, ours)
+    ]
+    for expected, made in zip(*found, strict=True):
+        assert float((made - expected).float().norm() / expected.float().norm()) < 0.03
 
 
 def test_until_a_kernel_is_there_cudnn_computes() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from tapestry.kernels.tensors import native_calls
 from tapestry.kernels.torch import GroupedConv2d
@@ -79,3 +81,24 @@ def both_ways(driver: Driver, conv: nn.Module, x: Tensor, dy: Tensor, native: in
     second = step(conv, x, dy)
     same(second, first)
     assert driver.ran.count("native") == native
+
+
+def told(ours: Callable[[Tensor], Tensor], theirs: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """Kernels know nothing of tangents, and a trace nothing of kernels: both are told what torch's functions do."""
+    x = x.detach()
+    tangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(5)).to(x.dtype)
+    made = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.jit, and what tracing says of numbers
+        for function, grad in ((theirs, True), (ours, True), (ours, False)):
+            with torch.set_grad_enabled(grad), forward_ad.dual_level():
+                made.append(forward_ad.unpack_dual(function(forward_ad.make_dual(x, tangent))).tangent)
+        for function in (theirs, ours):
+            made.append(torch.func.jvp(function, (x,), (tangent,))[1])
+        for one in made[1:]:
+            torch.testing.assert_close(
+                one.double(), made[0].double(), rtol=0.02, atol=0.02 * float(made[0].abs().max())
+            )
+        trace = torch.jit.trace(ours, (x,), check_trace=False)
+    expected = theirs(tangent).double()
+    torch.testing.assert_close(trace(tangent).double(), expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))

@@ -16,7 +16,7 @@ from tapestry.kernels.tensors.operands import dense
 from tapestry.kernels.torch import conv2d
 
 from .driver import CONTEXT, STREAM, Driver
-from .steps import BF16, F32, autocast, both_ways, layer, operands, same, step
+from .steps import BF16, F32, autocast, both_ways, layer, operands, same, step, told
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -197,14 +197,15 @@ def test_modes_and_transforms_are_left_to_torch(driver: Driver) -> None:
     assert found.shape == x.shape
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_tangent_is_not_lost(driver: Driver) -> None:
-    from torch.autograd import forward_ad
-
-    conv, (x, dy) = layer(), operands()
-    conv(x), conv(x)
-    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError)):
-        conv(forward_ad.make_dual(x, dy))
+def test_tangents_and_traces(driver: Driver) -> None:
+    conv, (x, _) = layer(), operands()
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad):
+            conv(x), conv(x)
+    assert driver.ran[-1] == "native"
+    w = conv.weight.detach()
+    for ours in (conv, lambda given: conv2d(given, w, padding=1, groups=2)):
+        told(ours, lambda given: nn.functional.conv2d(given, w, padding=1, groups=2), x)
 
 
 def test_what_is_saved_is_watched_and_may_be_packed(driver: Driver) -> None:

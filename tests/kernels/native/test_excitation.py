@@ -17,7 +17,7 @@ from tapestry.kernels.torch import fuse_excitations
 
 from ..models.test_excitations import Excite
 from .driver import STREAM, Driver, Launch, memory
-from .steps import BF16, by_python, same, step
+from .steps import BF16, by_python, same, step, told
 
 SHAPE = (64, 8, 4, 5)
 CUT = (8, 8, 48, 40)  # images of which each is cut among several blocks
@@ -190,3 +190,12 @@ def test_a_second_derivative_is_refused(calls: Driver) -> None:
     calls.status = 700
     with pytest.raises(RuntimeError, match="refused"):
         model(x)
+
+
+def test_tangents_and_traces(calls: Driver) -> None:
+    torch.manual_seed(5)
+    theirs = Excite().to(BF16)
+    ours, x = fused(), drawn(1).requires_grad_()
+    ours(x), ours(x)
+    assert calls.ran[-1] == "native"
+    told(ours, theirs, x)

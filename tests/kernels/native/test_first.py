@@ -19,7 +19,7 @@ from tapestry.kernels.tensors import convolution_calls, native_calls, pixel_bloc
 from tapestry.kernels.torch import replace_convolutions
 
 from .driver import DTYPES, STREAM, Driver, Launch, memory
-from .steps import BF16, F32, autocast, by_python, same, step
+from .steps import BF16, F32, autocast, by_python, same, step, told
 
 
 def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -259,3 +259,18 @@ def test_no_images(first: Driver) -> None:
 def test_lines_of_padding_that_cuts_off() -> None:
     line = Line(taps=2, before=0, after=0, stride=4, step=2)
     assert line.padding(9) == (0, -2)  # of five blocks the outputs meet three: 0 and 2
+
+
+def test_tangents_and_traces(first: Driver) -> None:
+    """And what is fused is differentiated by its images, which the kernels do not record."""
+    conv, x = layer(3, 2, 1, BF16), drawn((2, 3, 13, 18), 1, BF16)
+    conv(x), conv(x)
+    assert first.ran[-1] == "native"
+    theirs = _torchs(conv).to(BF16)
+    told(conv, theirs, x)
+    fused = Stem(conv.weight, None, conv.bias, "", conv.moved((13, 18)))
+    told(fused, theirs, x)
+    slopes = [
+        torch.autograd.grad(one(given).sum(), given)[0] for one in (fused, theirs) for given in [x.requires_grad_()]
+    ]
+    torch.testing.assert_close(*slopes, rtol=0.02, atol=0.02)

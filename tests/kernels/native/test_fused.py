@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tapestry.kernels.layers.fused import FusedConv2d
 from tapestry.kernels.tensors import fused_calls, native_calls
 from tapestry.kernels.tensors.geometry import Geometry, packed
 
 from .driver import Driver
-from .steps import BF16, autocast, layer, operands
+from .steps import BF16, autocast, layer, operands, told
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -52,3 +52,20 @@ def test_what_follows_a_convolution(driver: Driver, scale: bool, residual: bool,
             assert native_calls.fused(unfit, conv.weight, conv.scale, conv.bias, added, *rest) is None
         assert native_calls.fused(x, conv.weight, conv.scale, None, added, *rest) is None
         assert native_calls.fused(x, conv.weight, conv.scale, conv.bias[:8], added, *rest) is None  # type: ignore[index]
+
+
+def test_tangents_traces_and_slopes(driver: Driver) -> None:
+    """A gradient of images, too, of which the launch knows as little."""
+    x, _ = operands()
+    conv = FusedConv2d(layer().weight, None, torch.randn(16), "silu", Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2))
+    conv(x), conv(x)
+    assert driver.ran[-1] == "native"
+
+    def theirs(given: Tensor) -> Tensor:
+        y = nn.functional.conv2d(given, conv.weight, padding=1, groups=2)
+        return nn.functional.silu(y.float() + conv.bias[:, None, None]).to(BF16)  # type: ignore[index]
+
+    told(conv, theirs, x)
+    x.requires_grad_()
+    slopes = [torch.autograd.grad(one(x).sum(), x)[0] for one in (conv, theirs)]
+    torch.testing.assert_close(*slopes, rtol=0.02, atol=0.02)

@@ -13,7 +13,7 @@ from tapestry.kernels.layers.large_filters import LargeFilters
 from tapestry.kernels.torch import replace_convolutions
 
 from .driver import Driver
-from .steps import BF16, autocast, same, step
+from .steps import BF16, autocast, same, step, told
 
 
 @pytest.fixture
@@ -129,3 +129,11 @@ def test_few_numbers_are_torchs(large: Driver, monkeypatch: pytest.MonkeyPatch) 
     with autocast():
         conv(images((8, 8), 1, torch.float32))
     assert large.ran == []
+
+
+def test_tangents_and_traces(large: Driver) -> None:
+    theirs, conv = (each.to(BF16) for each in layer((9, 9), True))
+    x = images((9, 12), 1, BF16)
+    conv(x), conv(x)
+    assert large.ran[-1] == "native"
+    told(conv, theirs, x)

@@ -14,7 +14,7 @@ from tapestry.kernels.layers.layer_norms import FusedLayerNorm
 from tapestry.kernels.tensors import layer_norm_calls, native_calls
 
 from .driver import DTYPES, STREAM, Driver, memory, prepared_by
-from .steps import BF16, F32, autocast, by_python, same, step
+from .steps import BF16, F32, autocast, by_python, same, step, told
 
 CHANNELS = 24
 
@@ -179,3 +179,10 @@ def test_a_second_derivative(rows: Driver) -> None:
     assert rows.ran == ["python"] * 2 + ["native"] * 2  # the second is of dy too, which y is a part of
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+def test_tangents_and_traces(rows: Driver) -> None:
+    norm, x = layer(), drawn((2, 3, CHANNELS), F32)
+    norm(x), norm(x)
+    assert rows.ran[-1] == "native"
+    told(norm, lambda given: nn.functional.layer_norm(given, (CHANNELS,), norm.weight, norm.bias, norm.eps), x)

@@ -14,7 +14,7 @@ from tapestry.kernels.tensors import native_calls, norm_calls, norm_operators
 from tapestry.kernels.torch import NormAct2d
 
 from .driver import STREAM, Driver, Norms
-from .steps import BF16, by_python, operands, same
+from .steps import BF16, by_python, operands, same, told
 
 SHAPE = (2, 16, 7, 6)
 
@@ -153,3 +153,13 @@ def test_compiled_steps(taken: Driver, norms: Driver) -> None:
     found = norm_step(compiled, x, residual, dy)
     same(found, expected)
     assert norms.ran == ["native", "native"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_tangents_and_traces(norms: Driver, training: bool) -> None:
+    theirs = nn.BatchNorm2d(16, track_running_stats=False)
+    ours, (x, _) = NormAct2d(nn.BatchNorm2d(16, track_running_stats=False), nn.SiLU()).train(training), operands()
+    for _ in range(2):
+        ours(x)
+    assert norms.ran[-1] == "native"
+    told(ours, lambda given: nn.functional.silu(theirs(given)), x)

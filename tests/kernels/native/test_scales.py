@@ -13,7 +13,7 @@ from tapestry.kernels.tensors import native_calls, scale_calls
 from tapestry.kernels.tensors.scale_calls import scaled_sum
 
 from .driver import DTYPES, STREAM, Driver, memory, prepared_by
-from .steps import BF16, F32, by_python, same
+from .steps import BF16, F32, by_python, same, told
 
 CHANNELS = 24
 
@@ -164,3 +164,11 @@ def test_a_second_derivative(scales: Driver) -> None:
     (exact,) = torch.autograd.grad((given[0] * given[1] + given[2]).sin().sum(), given[0], create_graph=True)
     for one, other in zip(found, torch.autograd.grad(exact.square().sum(), given[:2]), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_tangents_and_traces(scales: Driver) -> None:
+    x, gamma, residual = operands(*CASES[0], TYPES[3])
+    scaled_sum(x, gamma, residual), scaled_sum(x, gamma, residual)
+    assert scales.ran[-1] == "native"
+    gamma, residual = gamma.detach(), residual.detach()
+    told(lambda given: scaled_sum(given, gamma, residual), lambda given: given * gamma + residual, x)
