@@ -13,7 +13,8 @@ from ..tensors.excitations import excited, squeezed
 from ..tensors.norm_calls import DTYPES
 from .arguments import check_model
 from .hooks import bare
-from .norm_sums import Graphs, Rewritten, rewrite
+from .norm_sums import Graphs
+from .rewritten import Rewritten, rewrite
 
 MOST_CALLS = 12  # between a mean and its gate
 

@@ -97,7 +97,7 @@ class Tracer(fx.Tracer):
     An operand with a default is traced as left out, or as `given`: its forward may do one thing or the other, and a
     graph says one. Of the model that was traced last, `optional` are the placeholders of those; `kept` is what it would
     have been left with: no graph says that; `constants` are tensors that its forward made of none of its operands, as
-    they were made once: attributes that its graph reads; and `regions` is whether some of it is computed without
+    they were made once: attributes that its graph reads; and `regions` are the nodes that are computed without
     gradients, or with another autocast, than the rest: no graph says that either. `read` is whether a number was read
     out of a tensor of the model's, which a graph has as it was.
     """
@@ -107,12 +107,13 @@ class Tracer(fx.Tracer):
         self.given, self.kept = given, kept.NOTHING
         self.optional: list[fx.Node] = []
         self.constants: dict[str, Any] = {}
-        self.regions, self._modes, self._branched, self.read = False, _modes(), False, False
+        self.regions: set[fx.Node] = set()
+        self._modes, self._branched, self.read = _modes(), False, False
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module or of a function."""
         self.kept, self.constants, self.optional = kept.NOTHING, {}, []
-        self.regions, self._modes, self._branched = False, _modes(), False
+        self.regions, self._modes, self._branched = set(), _modes(), False
         if not isinstance(root, nn.Module):
             return super().trace(root, concrete_args)
         if not is_of_class(root):  # torch.fx would not call it
@@ -133,7 +134,8 @@ class Tracer(fx.Tracer):
     def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, *more: Any, **named: Any) -> Any:
         """A value of the graph; of an operand that is left out, its default."""
         made = super().create_proxy(kind, target, args, kwargs, *more, **named)
-        self.regions |= _modes() != self._modes
+        if _modes() != self._modes:
+            self.regions.add(made.node)
         if kind == "placeholder" and args:
             self.optional.append(made.node)
             return made if self.given else args[0]

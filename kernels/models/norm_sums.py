@@ -11,13 +11,9 @@ called, and says all that it does.
 from __future__ import annotations
 
 import copy
-import importlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from itertools import product
-from types import ModuleType
-from typing import Any
 
-import torch
 from torch import fx, nn
 
 from ..layers.activations import ACTIVATIONS, activation_name
@@ -25,107 +21,8 @@ from ..layers.norms import NormAct2d
 from .alike import looks
 from .hooks import bare
 from .in_place import ADDITIONS, makes_new, undisturbed, writes
+from .rewritten import called_in, rewrite
 from .tracing import in_mode, recorded_and_lowered, same_places, tracer
-
-Setting = tuple[str, str, Any]  # a part, by its name, an attribute of it or the name of a layer in it, and which
-Held = tuple[dict[str, Any], str, Any]  # the same with what holds it
-
-
-class Rewritten:
-    """The forward of a module as a graph says it, for as long as the module's settings are those it was traced with;
-    copied and pickled with the module.
-    """
-
-    of_class = True  # it computes what that of the class does
-
-    def __init__(
-        self, module: nn.Module, source: str, known: Mapping[str, Any], settings: Sequence[Setting] = ()
-    ) -> None:
-        """`source` defines `forward(self, ...)` of what is `known` by name."""
-        self.module, self.source, self.known, self.settings = module, source, known, settings
-        names = dict(known)
-        exec(compile(source, f"<{type(module).__name__}, rewritten>", "exec"), names)
-        self.function: Callable[..., Any] = names["forward"]
-        self._held: list[Held] | None = None
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        # A graph depends on what it is traced with: not on what is filled in later.
-        for held, name, was in self._holders() if torch.compiler.is_compiling() else self._known_holders():
-            now = held.get(name)
-            if now is not was and (type(now) is not type(was) or isinstance(was, nn.Module) or now != was):
-                return type(self.module).forward(self.module, *given, **named)
-        return self.function(self.module, *given, **named)
-
-    def _known_holders(self) -> list[Held]:
-        if self._held is None:  # not before the module has its parts: it may be being copied
-            self._held = self._holders()
-        return self._held
-
-    def _holders(self) -> list[Held]:
-        return [(_where(self.module, *each), *each[1:]) for each in self.settings]
-
-    def of_replica(self) -> Any:
-        """A copy of the module for another device, as nn.DataParallel makes it."""
-        copied: Any = nn.Module._replicate_for_data_parallel
-        replica: nn.Module = copied(self.module)
-        put(replica, Rewritten(replica, self.source, self.known, self.settings))
-        return replica
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        by_name = {name: found.__name__ for name, found in self.known.items() if isinstance(found, ModuleType)}
-        rest = {name: found for name, found in self.known.items() if name not in by_name}
-        return _rewritten, (self.module, self.source, rest, by_name, self.settings)
-
-
-def _rewritten(
-    module: nn.Module, source: str, known: dict[str, Any], by_name: dict[str, str], settings: Sequence[Setting]
-) -> Rewritten:
-    found = known | {name: importlib.import_module(path) for name, path in by_name.items()}
-    return Rewritten(module, source, found, settings)
-
-
-def _where(module: nn.Module, part: str, _: str, value: Any) -> dict[str, Any]:
-    """What holds a setting."""
-    attributes = vars(module.get_submodule(part))
-    held: dict[str, Any] = attributes["_modules"] if isinstance(value, nn.Module) else attributes
-    return held
-
-
-def put(block: nn.Module, made: Rewritten) -> None:
-    """Have a block compute what is rewritten."""
-    vars(block)["forward"] = made
-    vars(block)["_replicate_for_data_parallel"] = made.of_replica
-
-
-def called_in(graph: fx.Graph) -> set[str]:
-    """The names of the parts that a graph calls."""
-    return {str(node.target) for node in graph.find_nodes(op="call_module")}
-
-
-def rewrite(block: nn.Module, graph: fx.Graph, before: Collection[str] = ()) -> None:
-    """Have a block compute what a graph of it says, while nobody changes its settings, or the layers that it called
-    `before` and calls no more.
-    """
-    code = graph.python_code("self")
-    settings: list[Setting] = [(*_apart(name), block.get_submodule(name)) for name in {*before} - called_in(graph)]
-    called = {*before} | called_in(graph)
-    settings += [
-        (name, attribute, value)
-        for name, part in block.named_modules()
-        if not name or any(other.startswith(f"{name}.") for other in called)  # what it calls asks for its own
-        for attribute, value in vars(part).items()
-        if type(value) in SETTINGS and attribute not in ("training", *_OWN)
-    ]
-    put(block, Rewritten(block, code.src, code.globals, settings))
-
-
-def _apart(name: str) -> tuple[str, str]:
-    holder, _, own = name.rpartition(".")
-    return holder, own
-
-
-SETTINGS = (int, float, bool, str)
-_OWN = vars(nn.Module()).keys()
 
 
 def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:

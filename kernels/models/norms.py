@@ -120,7 +120,8 @@ def _always(model: nn.Module) -> dict[nn.Module, nn.Module]:
         reader = tracer(given)
         for training in (True, False):
             with in_mode(model, training), recorded_and_lowered(training):
-                ways.append(_pairs(model, reader.trace(model), reader.kept.nodes))
+                graph = reader.trace(model)
+                ways.append(_pairs(model, graph, {*reader.kept.nodes, *reader.regions}, reader.regions))
         if not reader.optional:
             break
     within = [set(part.modules()) for part in model.modules() if not bare(part)]
@@ -134,10 +135,12 @@ def _always(model: nn.Module) -> dict[nn.Module, nn.Module]:
     }
 
 
-def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict[nn.Module, nn.Module]:
+def _pairs(
+    model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node], apart: Collection[fx.Node]
+) -> dict[nn.Module, nn.Module]:
     """Norms and activations that always come together: all values of a norm go to one, and it gets no others.
 
-    None of these is among those that are `kept`.
+    None of a norm's is among those that are `kept`, and no activation `apart`.
     """
     called: dict[nn.Module, list[fx.Node]] = {}
     for node in graph.find_nodes(op="call_module"):
@@ -148,7 +151,8 @@ def _pairs(model: nn.Module, graph: fx.Graph, kept: Collection[fx.Node]) -> dict
         readers = [_reader(model, node, kept) for node in calls] if type(norm) is nn.BatchNorm2d else []
         acts = {None if node is None else model.get_submodule(str(node.target)) for node in readers}
         act = acts.pop() if len(acts) == 1 else None
-        if act is not None and activation_name(act) and bare(act):
+        beside = any(node in apart for node in readers)
+        if act is not None and activation_name(act) and bare(act) and not beside:
             found[norm] = act
             fed.setdefault(act, set()).update(node for node in readers if node is not None)
     return {norm: act for norm, act in found.items() if fed[act] == set(called[act])}

@@ -7,18 +7,20 @@ layers and convolutions is, it comes rounded already: the same values.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from torch import fx, nn
 
+from ..layers.biases import BiasedLinear
 from ..layers.layer_norms import FusedLayerNorm
 from ..layers.response_norms import FusedResponseNorm, is_timms
+from ..layers.timm import kind_of
 from ..normalization.layer_norm import RowKind
 from .hooks import bare
-from .tracing import in_mode, set_module, tracer
+from .tracing import in_mode, recorded_and_lowered, set_module, tracer
 
 PASSED_ON = (nn.Identity, nn.Dropout)
 MOVED = ("permute", "transpose", "flatten", "reshape", "view")
-LOWERED = (nn.Linear, nn.Conv2d)  # what autocast casts the input of
 
 
 def fuse_row_norms(model: nn.Module, autocast: bool = True) -> tuple[list[str], dict[str, str]]:
@@ -79,17 +81,23 @@ def _read_lowered(model: nn.Module) -> set[nn.Module]:
         with in_mode(model, training):
             graphs = list(_traces(model))
         readers: dict[nn.Module, bool] = {}
-        for root, graph, kept in graphs:
-            for node in graph.find_nodes(op="call_module"):
-                norm = root.get_submodule(str(node.target))
+        for traced in graphs:
+            for node in traced.graph.find_nodes(op="call_module"):
+                norm = traced.root.get_submodule(str(node.target))
                 if _is_norm(norm):
-                    readers[norm] = readers.get(norm, True) and _lowered_by_all(root, node, kept)
+                    readers[norm] = readers.get(norm, True) and _lowered_by_all(traced, node)
         these = {norm for norm, lowered in readers.items() if lowered}
         found = these if found is None else found & these
     return found or set()
 
 
-_Traced = tuple[nn.Module, fx.Graph, Collection[fx.Node]]
+class _Traced(NamedTuple):
+    """The graph of a part, values of it that are kept, and those that are computed with another autocast."""
+
+    root: nn.Module
+    graph: fx.Graph
+    kept: Collection[fx.Node]
+    apart: Collection[fx.Node]
 
 
 def _traces(model: nn.Module) -> Iterator[_Traced]:
@@ -107,18 +115,28 @@ def _traces(model: nn.Module) -> Iterator[_Traced]:
 
 def _traced(part: nn.Module) -> _Traced:
     reader = tracer()
-    return part, reader.trace(part), reader.kept.nodes
+    with recorded_and_lowered(True):
+        graph = reader.trace(part)
+    return _Traced(part, graph, reader.kept.nodes, reader.regions)
 
 
-def _lowered_by_all(root: nn.Module, node: fx.Node, kept: Collection[fx.Node]) -> bool:
+def _lowered_by_all(traced: _Traced, node: fx.Node) -> bool:
     """Whether autocast casts a value for everybody who reads it."""
-    known = bool(node.users) and node not in kept
-    return known and all(_lowered_by(root, reader, kept) for reader in node.users)
+    known = bool(node.users) and node not in traced.kept
+    return known and all(_lowered_by(traced, reader) for reader in node.users)
 
 
-def _lowered_by(root: nn.Module, reader: fx.Node, kept: Collection[fx.Node]) -> bool:
+def _lowered_by(traced: _Traced, reader: fx.Node) -> bool:
+    if reader in traced.apart:
+        return False
     if reader.op == "call_module":
-        module = root.get_submodule(str(reader.target))
-        return isinstance(module, LOWERED) or (isinstance(module, PASSED_ON) and _lowered_by_all(root, reader, kept))
+        module = traced.root.get_submodule(str(reader.target))
+        return _lowers(module) or (type(module) in PASSED_ON and _lowered_by_all(traced, reader))
     moves = reader.op == "call_method" and reader.target in MOVED
-    return moves and _lowered_by_all(root, reader, kept)
+    return moves and _lowered_by_all(traced, reader)
+
+
+def _lowers(module: nn.Module) -> bool:
+    """Whether autocast casts the input of a layer, which is none of a class that may do otherwise, or look at it."""
+    known = type(module) in (nn.Linear, BiasedLinear) or (isinstance(module, nn.Conv2d) and kind_of(module) is not None)
+    return known and bare(module)

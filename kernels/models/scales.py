@@ -23,7 +23,8 @@ from ..tensors.scale_calls import scaled_sum, scaled_sum_into
 from .arguments import check_model
 from .hooks import bare
 from .in_place import ADDITIONS, says_it_writes_nothing, undisturbed, writes
-from .norm_sums import Graphs, Rewritten, called_in, rewrite
+from .norm_sums import Graphs
+from .rewritten import Rewritten, called_in, rewrite
 
 _torch: Any = torch  # what is not typed by torch
 _LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.modules.conv._ConvNd, nn.Linear)

@@ -4,6 +4,7 @@ machine. On a GPU: gpu/test_row_norms.py.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from collections.abc import Iterator, Sequence
@@ -209,6 +210,36 @@ def test_flow_that_depends_on_values() -> None:
     assert set(fuse_norms(model).taken) == {"0.block.norm", "0.norm"}
     assert model[0].block.norm.read_lowered
     assert not model[0].norm.read_lowered
+
+
+class OfF32(nn.Linear):
+    """It looks at its input as it comes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.autocast("cuda", enabled=False):
+            return super().forward(input.float())
+
+
+class Head(nn.Module):
+    def __init__(self, last: nn.Linear, wide: bool) -> None:
+        super().__init__()
+        self.norm, self.drop, self.last, self.wide = norm(), nn.Dropout(0.0), last, wide
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.drop(self.norm(x))
+        with torch.autocast("cuda", enabled=False) if self.wide else contextlib.nullcontext():
+            out: Tensor = self.last(y)
+        return out
+
+
+def test_heads_of_f32_get_f32() -> None:
+    """Whose layers autocast casts nothing for."""
+    hooked = nn.Linear(24, 3)
+    hooked.register_forward_pre_hook(lambda part, given: None)
+    for last, wide in ((nn.Linear(24, 3), False), (nn.Linear(24, 3), True), (OfF32(24, 3), False), (hooked, False)):
+        model = nn.Sequential(Head(last, wide))
+        assert fuse_norms(model).taken
+        assert model[0].norm.read_lowered == (type(last) is nn.Linear and last is not hooked and not wide)
 
 
 def test_what_is_left_alone() -> None:

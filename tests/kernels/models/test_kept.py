@@ -282,8 +282,19 @@ class Records(Frozen):
         return out
 
 
+class Behind(Frozen):
+    """Nothing is learnt of what is behind the norm."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        with torch.no_grad():
+            y = self.act(y)
+        out: Tensor = self.conv(y)
+        return out
+
+
 @pytest.mark.parametrize("lowered", [False, True])
-@pytest.mark.parametrize("kind", [Frozen, Wide, Asks, Records])
+@pytest.mark.parametrize("kind", [Frozen, Wide, Asks, Records, Behind])
 def test_modes_hold_where_they_held(kind: Callable[[], nn.Module], lowered: bool) -> None:
     torch.manual_seed(4)
     before = nn.Sequential(kind())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels.models.norm_sums import Rewritten
+from tapestry.kernels.models.rewritten import Rewritten
 from tapestry.kernels.torch import NormAct2d, fuse_excitations, fuse_for_inference, fuse_norms
 
 from .. import normed
