@@ -25,6 +25,8 @@ from ..tensors import autograd, convolution_calls, native_calls
 from ..tensors.convolution_calls import DTYPES
 from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry, Ints, packed
+from ..tensors.lowered import save, saved
+from ..tensors.recorded import alias
 from .fused import FusedConv2d, fused
 from .grouped import Rearranging, computed_here, conv2d
 
@@ -207,10 +209,9 @@ class _Large(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, large: Large, over: Geometry, dtype: torch.dtype
     ) -> Tensor:
-        ctx.save_for_backward(x, w)
         ctx.large, ctx.over, ctx.bias_dtype = large, over, None if bias is None else bias.dtype
         blocks, taps = blocks_of(x.to(dtype), large), _filters(w, large, dtype)
-        ctx.taps = taps
+        save(ctx, x, w, taps)
         added = None if bias is None else bias.repeat_interleave(large.width)
         found = native_calls.tried(blocks, taps, added, packed(*over[:3]), over.groups)
         if found is None:
@@ -219,18 +220,21 @@ class _Large(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        (x, w), large, (to_x, to_w, to_bias, *_) = ctx.saved_tensors, ctx.large, ctx.needs_input_grad
+        large, (to_x, to_w, to_bias, *_), again = ctx.large, ctx.needs_input_grad, torch.is_grad_enabled()
+        x, w, taps = saved(ctx, again)
+        assert x is not None
+        assert taps is not None
         db = autograd.bias_gradient(dy, ctx.bias_dtype) if to_bias else None
         if not (to_x or to_w):
             dx = dw = None
-        elif torch.is_grad_enabled():
+        elif again:
+            x, w = alias(x), alias(w)
             wanted = [one for one, there in ((x, to_x), (w, to_w)) if there]
-            made = iter(
-                torch.autograd.grad(convolved(x, w, None, large, ctx.taps.dtype), wanted, dy, create_graph=True)
-            )
+            y = convolved(x, w, None, large, taps.dtype)
+            made = iter(torch.autograd.grad(y, wanted, dy, create_graph=True))
             dx, dw = (next(made) if there else None for there in (to_x, to_w))
         else:
-            dx, dw = _gradients(x, w, dy, ctx.taps, large, ctx.over, (to_x, to_w))
+            dx, dw = _gradients(x, w, dy, taps, large, ctx.over, (to_x, to_w))
         return dx, dw, db, None, None, None
 
 

@@ -147,11 +147,9 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const at::AutoDispatchBelowADInplaceOrView below;
     const Tensor taps = as_taps(w, x.scalar_type());
     Tensor made = forward_of(*call, x, taps, bias);
-    // As many tensors as the path in Python saves: a step that is computed again may take either.
-    ctx->save_for_backward({x, w});
+    save(ctx, x, w, w.scalar_type() == x.scalar_type() ? Tensor() : taps);
     ctx->saved_data["moved"] = moved;
     ctx->saved_data["groups"] = groups;
-    if (!taps.is_same(w)) ctx->saved_data["taps"] = taps;
     if (bias) ctx->saved_data["biased"] = true;
     TORCH_CHECK(made.defined(), "the driver refused a convolution");
     return made;
@@ -159,13 +157,12 @@ class Convolution : public torch::autograd::Function<Convolution> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& given) {
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &w = saved[1], &dy = given[0];
-    const auto lowered = ctx->saved_data.find("taps");
+    const auto [x, w, lowered] = saved(ctx, at::GradMode::is_enabled() && ctx->needs_input_grad(0));
+    const Tensor& dy = given[0];
     const bool biased = ctx->saved_data.count("biased") != 0;
     const int64_t moved = ctx->saved_data["moved"].toInt(), groups = ctx->saved_data["groups"].toInt();
     const bool to_x = ctx->needs_input_grad(0), to_w = ctx->needs_input_grad(1);
-    const Tensor taps = lowered == ctx->saved_data.end() ? w : lowered->second.toTensor();
+    const Tensor taps = lowered.defined() ? lowered : w;
     Gradients made;
     if (to_x && to_w && !at::GradMode::is_enabled()) made = prepared(x, dy, taps, w.scalar_type(), moved, groups);
     if (!made.x.defined() && (to_x || to_w)) made = from_python(x, dy, w, taps, moved, groups, to_x, to_w);

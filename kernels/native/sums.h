@@ -13,7 +13,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/version.h>
 
-#include "served.h"
+#include "lowered.h"
 
 namespace tapestry {
 namespace {
@@ -145,35 +145,29 @@ class Product : public torch::autograd::Function<Product<Layer>> {
     const auto dtype = x.scalar_type();
     const Tensor taps = w.to(dtype);
     const Tensor made = at::addmm(bias.to(dtype), Layer::rows(x), Layer::matrix(taps).t());
-    const bool apart = !taps.is_same(w);  // then w may be written into before the backward pass, as torch has it
-    ctx->save_for_backward({w.requires_grad() ? x : Tensor(), apart ? Tensor() : w});
+    save(ctx, w.requires_grad() ? x : Tensor(), w, taps.is_same(w) ? Tensor() : taps, x.requires_grad() || !Layer::last);
     ctx->saved_data["sizes"] = x.sizes().vec();
-    if (apart) ctx->saved_data["w"] = w, ctx->saved_data["version"] = static_cast<int64_t>(w._version());
-    if (x.requires_grad() && apart) ctx->saved_data["taps"] = taps;
+    ctx->saved_data["own"] = static_cast<int64_t>(w.scalar_type());
     return Layer::result(made, x, w);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& given) {
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &dy = given[0];
-    const bool apart = !saved[1].defined();
-    const Tensor w = apart ? ctx->saved_data["w"].toTensor() : saved[1];
+    const bool again = at::GradMode::is_enabled();
+    const auto [x, w, taps] = saved(ctx, again && ctx->needs_input_grad(0));
+    const Tensor& dy = given[0];
     const c10::impl::ExcludeDispatchKeyGuard cast(c10::autocast_dispatch_keyset);
     const Tensor db = ctx->needs_input_grad(2) ? bias_gradient(dy, Layer::last) : Tensor();
     std::optional<at::AutoDispatchBelowADInplaceOrView> below;
-    if (!at::GradMode::is_enabled()) below.emplace();
+    if (!again) below.emplace();
     const Tensor slopes = Layer::rows(dy);
     Tensor dx, dw;
     if (ctx->needs_input_grad(0)) {
-      const auto lowered = ctx->saved_data.find("taps");
-      const bool kept = below && lowered != ctx->saved_data.end();
-      TORCH_CHECK(kept || !apart || ctx->saved_data["version"].toInt() == static_cast<int64_t>(w._version()),
-                  "a weight was modified by an inplace operation after it was lowered");
-      const Tensor made = at::mm(slopes, Layer::matrix(kept ? lowered->second.toTensor() : w.to(dy.scalar_type())));
+      const Tensor made = at::mm(slopes, Layer::matrix(again || !taps.defined() ? w.to(dy.scalar_type()) : taps));
       dx = Layer::gradient(made, ctx->saved_data["sizes"].toIntVector());
     }
-    if (ctx->needs_input_grad(1)) dw = Layer::laid_as(w, matrix_gradient(slopes, Layer::rows(x), w.scalar_type()));
+    const auto own = static_cast<at::ScalarType>(ctx->saved_data["own"].toInt());
+    if (ctx->needs_input_grad(1)) dw = Layer::laid_as(w, matrix_gradient(slopes, Layer::rows(x), own));
     return {dx, dw, db};
   }
 };

@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 from . import channel_sums, convolution_calls, operators
 from .convolution_calls import Plan
 from .geometry import Geometry, Ints, unpacked
+from .lowered import save, saved
 from .recorded import applied
 
 _torch: Any = torch  # what is not typed by torch
@@ -123,19 +124,20 @@ class _Forward(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, lowered: bool, plan: Plan | None
     ) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.geometry, ctx.bias_dtype, ctx.taps = geometry, None if bias is None else bias.dtype, None
-        if lowered and w.dtype is not x.dtype:
-            w = ctx.taps = w.to(x.dtype)
+        ctx.geometry, ctx.bias_dtype = geometry, None if bias is None else bias.dtype
+        taps = w.to(x.dtype) if lowered and w.dtype is not x.dtype else None
+        save(ctx, x, w, taps)
+        w = w if taps is None else taps
         ctx.plan = plan = plan or convolution_calls.planned(x, w, geometry)
         return convolution_calls.forward(x, w, bias, geometry, plan)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = ctx.saved_tensors
         to_x, to_w, to_bias, *_ = ctx.needs_input_grad
+        x, w, taps = saved(ctx, to_x and torch.is_grad_enabled())
+        assert x is not None
         db = bias_gradient(dy, ctx.bias_dtype) if to_bias else None
-        return *_gradients(x, dy, w, ctx.taps, ctx.geometry, (to_x, to_w), ctx.plan), db, None, None, None
+        return *_gradients(x, dy, w, taps, ctx.geometry, (to_x, to_w), ctx.plan), db, None, None, None
 
 
 def _gradients(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from . import autograd, native_calls
+from .lowered import save, saved
 
 HALVES = {torch.float16, torch.bfloat16}
 _LOWERED = {*HALVES, torch.float32}
@@ -63,14 +64,12 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor, last: bool) -> Tensor:
-        lowered = w.to(x.dtype)
+        taps = w.to(x.dtype)
         to_x, to_w, *_ = ctx.needs_input_grad
-        apart = lowered is not w  # then w may be written into before the backward pass, as torch has it
-        ctx.save_for_backward(x if to_w else None, None if apart else w)
-        ctx.w, ctx.version = (w, w._version) if apart else (None, 0)
-        ctx.shape, ctx.bias_dtype, ctx.last = x.shape, bias.dtype, last
-        ctx.lowered = lowered if to_x and apart else None
-        made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x, last), _rows(lowered, last).t())
+        # torch's linear layers, unlike its convolutions, save no weight that no gradient asks for.
+        save(ctx, x if to_w else None, w, None if taps is w else taps, to_x or not last)
+        ctx.shape, ctx.dtypes, ctx.last = x.shape, (w.dtype, bias.dtype), last
+        made: Tensor = torch.addmm(bias.to(x.dtype), _rows(x, last), _rows(taps, last).t())
         if last:
             return _own(made.view(*x.shape[:-1], len(w)))
         # Which of torch's formats a result is in decides about that of those behind it.
@@ -79,20 +78,18 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, w = ctx.saved_tensors
         to_x, to_w, to_bias, _ = ctx.needs_input_grad
-        last, w = ctx.last, ctx.w if w is None else w
-        db = autograd.bias_gradient(dy, ctx.bias_dtype, last) if to_bias else None
-        slopes, again = _rows(dy, last), torch.is_grad_enabled() or ctx.lowered is None
-        dx = dw = None
+        last, (own, added), again = ctx.last, ctx.dtypes, torch.is_grad_enabled()
+        x, w, taps = saved(ctx, again and to_x)
+        db = autograd.bias_gradient(dy, added, last) if to_bias else None
+        slopes, dx, dw = _rows(dy, last), None, None
         with torch.autocast(dy.device.type, enabled=False):
             if to_x:
-                if again and ctx.w is not None and w._version != ctx.version:
-                    raise RuntimeError("a weight was modified by an inplace operation after it was lowered")
-                dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again else ctx.lowered, last))
+                dx = torch.mm(slopes, _rows(w.to(dy.dtype) if again or taps is None else taps, last))
                 dx = dx.view(ctx.shape) if last or tuple(ctx.shape[2:]) == (1, 1) else _images(dx, ctx.shape)
             if to_w:
-                dw = _matrix_gradient(slopes, _rows(x, last), w.dtype)
+                assert x is not None
+                dw = _matrix_gradient(slopes, _rows(x, last), own)
                 dw = dw if last else _laid_as(w, dw)
         return dx, dw, db, None
 

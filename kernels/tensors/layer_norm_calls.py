@@ -17,7 +17,7 @@ from .convolution_calls import REMEMBERED
 from .norm_calls import DTYPES, prepared
 from .norm_library import are_taken, parameter_type
 from .operands import ALIGNED, addresses_of
-from .recorded import applied
+from .recorded import alias, applied
 
 
 class _Plan:
@@ -170,6 +170,7 @@ def _differentiable(
 ) -> tuple[Tensor | None, ...]:
     """The gradients by torch's functions, whose own derivatives may be asked for."""
     with torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        x, (weight, bias) = alias(x), (None if one is None else alias(one) for one in (weight, bias))
         rows = (x.permute(0, 2, 3, 1) if plan.first else x).float()
         scale, shift = (None if one is None else one.float() for one in (weight, bias))
         y = nn.functional.layer_norm(rows, (plan.cut.channels,), scale, shift, plan.epsilon).to(plan.result)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._library.autograd import Info, make_autograd_impl
 from torch.autograd import forward_ad
 
@@ -27,6 +28,13 @@ def no_second_derivative(layer: str, swap: str) -> WrongValue:
         expected="a first derivative, without create_graph",
         hint=f"leave the model's {layer}s to torch: do not call {swap} on it",
     )
+
+
+def alias(x: Tensor) -> Tensor:
+    """x for a graph that is made and differentiated within a backward pass: what hooks hang on x are set off once,
+    by who asked for that.
+    """
+    return x.view_as(x)
 
 
 def unrecorded(library: Any, name: str, on_cpu: Kernel, on_cuda: Kernel, fake: Kernel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -81,6 +82,30 @@ def both_ways(driver: Driver, conv: nn.Module, x: Tensor, dy: Tensor, native: in
     second = step(conv, x, dy)
     same(second, first)
     assert driver.ran.count("native") == native
+
+
+def freed(layer: nn.Module, x: Tensor, lowered: torch.Size) -> None:
+    """What a weight was lowered to is saved as torch saves it: packed, and gone after the backward pass."""
+
+    class Kept:
+        def __init__(self, value: Tensor) -> None:
+            self.value = value
+
+    packed: list[tuple[weakref.ref[Kept], torch.Size, torch.dtype]] = []
+
+    def pack(value: Tensor) -> Kept:
+        made = Kept(value)
+        packed.append((weakref.ref(made), value.shape, value.dtype))
+        return made
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.value), autocast():
+        y = layer(x)
+    assert (lowered, BF16) in [of[1:] for of in packed]
+    assert (lowered, F32) not in [of[1:] for of in packed]
+    assert any(there() is not None for there, *_ in packed)
+    y.float().square().sum().backward()
+    assert all(there() is None for there, *_ in packed)
+    assert y.grad_fn is not None
 
 
 def told(ours: Callable[[Tensor], Tensor], theirs: Callable[[Tensor], Tensor], x: Tensor) -> None:

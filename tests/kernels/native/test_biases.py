@@ -22,7 +22,7 @@ from tapestry.kernels.torch import fuse_biases, fuse_for_inference, replace_conv
 
 from ..layers.test_timm import ScaledStdConv2d
 from .driver import Driver
-from .steps import BF16, F32, autocast, by_python, same, step
+from .steps import BF16, F32, autocast, by_python, freed, same, step
 from .test_channel_sums import sums
 
 __all__ = ["sums"]  # a fixture
@@ -613,22 +613,31 @@ def test_linear_layers_that_do_not_fit_say_what_torch_says(sums: Driver, way: Ca
         assert said[0] == said[1]
 
 
+def lowered_layers(kind: str) -> tuple[nn.Module, nn.Module, Tensor]:
+    """One of torch's, ours, and what they are given."""
+    if kind == "linear":
+        return *layers("linear"), drawn(3, 5, 16, dtype=F32).requires_grad_()
+    theirs = nn.Conv2d(16, 24, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    ours = nn.Sequential(copy.deepcopy(theirs))
+    if kind == "one tap":
+        fuse_biases(ours)
+    else:
+        theirs = nn.Conv2d(16, 16, 3, padding=1, groups=2)
+        ours = nn.Sequential(copy.deepcopy(theirs))
+        replace_convolutions(ours)
+    return theirs, ours[0], drawn(2, 16, 6, 4).requires_grad_()
+
+
 @pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
-@pytest.mark.parametrize("kind", ["linear", "one tap"])
+@pytest.mark.parametrize("kind", ["linear", "one tap", "grouped"])
 def test_a_weight_that_is_written_after_autocast_lowered_it(sums: Driver, kind: str, way: Callable[[], Any]) -> None:
     """The gradient is of what it was, as torch has it; without autocast both refuse."""
-    if kind == "linear":
-        theirs, ours = layers("linear")
-        x = drawn(3, 5, 16, dtype=F32).requires_grad_()
-    else:
-        theirs = nn.Conv2d(16, 24, 1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        ours = nn.Sequential(copy.deepcopy(theirs))
-        fuse_biases(ours)
-        ours, x = ours[0], drawn(2, 16, 6, 4).requires_grad_()
+    theirs, ours, x = lowered_layers(kind)
     found = []
     for layer in (theirs, ours):
         with way():
             with autocast():
+                layer(x), layer(x)
                 y = layer(x)
             with torch.no_grad():
                 layer.weight.add_(1)
@@ -638,6 +647,37 @@ def test_a_weight_that_is_written_after_autocast_lowered_it(sums: Driver, kind: 
                     torch.autograd.grad(y.float().square().sum(), [x], create_graph=True)
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+@pytest.mark.parametrize("kind", ["linear", "one tap", "grouped"])
+def test_lowered_weights_are_freed(sums: Driver, kind: str, way: Callable[[], Any]) -> None:
+    """They had stayed as long as anybody held a loss."""
+    _, layer, x = lowered_layers(kind)
+    for _ in range(3):
+        with way():
+            freed(layer, x, layer.weight.shape)
+
+
+@pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])
+@pytest.mark.parametrize("lowered", [False, True])
+def test_a_first_layer_keeps_no_weight(sums: Driver, lowered: bool, way: Callable[[], Any]) -> None:
+    """Whose images learn nothing: torch's linear layer may be brought up to date between two backward passes."""
+    theirs, ours = layers("linear")
+    x, found = drawn(3, 5, 16, dtype=F32), []
+    for layer in (theirs, ours):
+        with way(), autocast() if lowered else contextlib.nullcontext():
+            layer(x)
+            y = layer(x).float()
+        for loss in (y.square().mean(), y.abs().mean()):
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    assert parameter.grad is not None
+                    parameter.sub_(parameter.grad)
+        found.append([parameter.grad for parameter in layer.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("way", [by_python, contextlib.nullcontext])

@@ -13,7 +13,7 @@ from tapestry.kernels.layers.large_filters import LargeFilters
 from tapestry.kernels.torch import replace_convolutions
 
 from .driver import Driver
-from .steps import BF16, autocast, same, step, told
+from .steps import BF16, autocast, freed, same, step, told
 
 
 @pytest.fixture
@@ -129,6 +129,32 @@ def test_few_numbers_are_torchs(large: Driver, monkeypatch: pytest.MonkeyPatch) 
     with autocast():
         conv(images((8, 8), 1, torch.float32))
     assert large.ran == []
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")  # with a graph, of cycles
+def test_hooks_are_set_off_once(large: Driver) -> None:
+    _, conv = layer((9, 9), False)
+    x, called = images((8, 8), 1, torch.float32).requires_grad_(), []
+    conv.weight.register_hook(lambda dy: called.append("weight") or dy * 0.1)
+    x.register_hook(lambda dy: called.append("x") or -dy)
+    found = []
+    for again in (False, True):
+        conv.zero_grad()
+        x.grad = None
+        with autocast():
+            y = conv(x)
+        y.float().square().sum().backward(create_graph=again)
+        found.append([x.grad.detach(), conv.weight.grad.detach()])
+        assert sorted(called) == ["weight", "x"]
+        called.clear()
+    near(*found)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_lowered_weights_are_freed(large: Driver, many: bool) -> None:
+    _, conv = layer((9, 9), True)
+    x = images((9, 12), 1, torch.float32).requires_grad_(many)
+    freed(conv, x, torch.Size((16 * 4, 4, 5, 5)))
 
 
 def test_tangents_and_traces(large: Driver) -> None:

@@ -181,6 +181,25 @@ def test_a_second_derivative(rows: Driver) -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")  # with a graph, of cycles
+def test_hooks_are_set_off_once(rows: Driver) -> None:
+    """By a gradient that may be differentiated, too, which torch's functions compute within the backward pass."""
+    norm, x = layer(), drawn((3, CHANNELS), F32).requires_grad_()
+    called: list[str] = []
+    norm.weight.register_hook(lambda dy: called.append("weight") or dy * 0.1)
+    x.register_hook(lambda dy: called.append("x") or -dy)
+    found = []
+    for again in (False, True):
+        norm.zero_grad()
+        x.grad = None
+        norm(x).square().sum().backward(create_graph=again)
+        found.append([x.grad, norm.weight.grad, norm.bias.grad])
+        assert sorted(called) == ["weight", "x"]
+        called.clear()
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_tangents_and_traces(rows: Driver) -> None:
     norm, x = layer(), drawn((2, 3, CHANNELS), F32)
     norm(x), norm(x)
