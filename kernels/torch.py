@@ -14,6 +14,7 @@ from .models.compiled import fuse_compiled
 from .models.excitations import fuse_excitations
 from .models.fusion import fuse_for_inference
 from .models.norms import FusedNorms, fuse_norms
+from .models.optimizers import lay_out_state
 from .models.replacement import Replaced, replace_convolutions
 from .models.resampling import fuse_resampling
 from .models.scales import fuse_layer_scales
@@ -39,6 +40,7 @@ __all__ = [
     "fuse_layer_scales",
     "fuse_norms",
     "fuse_resampling",
+    "lay_out_state",
     "replace_convolutions",
     "tune",
 ]

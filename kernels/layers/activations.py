@@ -18,7 +18,11 @@ ACTIVATIONS: dict[type, str] = {
 
 
 def activation_name(module: nn.Module) -> str | None:
-    """What the kernels call an activation of torch; None for one that they do not compute."""
+    """What the kernels call an activation of torch; None for one that they do not compute, or that was given tensors of
+    its own, which have their place in a model.
+    """
+    if module._parameters or module._buffers:
+        return None
     named = {"GELU": "gelu"} if type(module).__module__.startswith("timm.layers.") else {}  # the exact one, as torch's
     found = named.get(type(module).__name__, ACTIVATIONS.get(type(module)))
     return None if found == "gelu" and getattr(module, "approximate", "none") != "none" else found

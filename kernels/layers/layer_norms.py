@@ -14,6 +14,7 @@ from ..tensors import autograd, native_calls
 from ..tensors.layer_norm_calls import normalized
 from ..tensors.norm_calls import DTYPES
 from ..tensors.norm_library import parameter_type
+from .inherited import inherit
 
 
 class FusedLayerNorm(nn.LayerNorm):
@@ -28,7 +29,7 @@ class FusedLayerNorm(nn.LayerNorm):
         super().__init__(norm.normalized_shape, norm.eps, norm.elementwise_affine, device="meta")
         self._parameters = dict(norm._parameters)
         self.first, self.read_lowered = first, read_lowered
-        self.train(norm.training)
+        inherit(self.train(norm.training), norm)
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., c], or [n, c, h, w]."""

@@ -12,6 +12,7 @@ from ..normalization.batch_norm import NormKind
 from ..tensors import autograd, native_calls, norm_calls, norm_operators
 from ..tensors.norm_library import Norm, Running, are_taken, parameter_type
 from .activations import activation_name
+from .inherited import inherit
 
 _torch: Any = torch  # what is not typed by torch
 
@@ -36,7 +37,7 @@ class NormAct2d(nn.BatchNorm2d):
         self._parameters, self._buffers = dict(norm._parameters), dict(norm._buffers)
         self._non_persistent_buffers_set = set(norm._non_persistent_buffers_set)
         self.act, self.activation = act, activation_name(act)
-        self.train(norm.training)
+        inherit(self.train(norm.training), norm)
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w]."""

@@ -21,6 +21,7 @@ from ..tensors.norm_calls import DTYPES, fetchable
 from ..tensors.norm_library import are_taken
 from ..tensors.operands import ALIGNED
 from ..tensors.recorded import applied, no_second_derivative
+from .inherited import inherit
 
 TINY = 1e-30  # below any norm but 0
 
@@ -37,7 +38,7 @@ class FusedResponseNorm(nn.Module):
         super().__init__()
         self.weight, self.bias = norm.weight, norm.bias
         self.eps, self.first, self.read_lowered = norm.eps, norm.channel_dim == 1, read_lowered
-        self.train(norm.training)
+        inherit(self.train(norm.training), norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] or [n, h, w, c]."""

@@ -22,6 +22,7 @@ from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry, Ints, geometry_of
 from .fused import FusedConv2d, fused
 from .grouped import GroupedConv2d, Rearranging
+from .inherited import inherit
 from .large_filters import LargeFilters, is_large
 from .stem import OverBlocks, Stem, in_blocks
 
@@ -203,7 +204,7 @@ def like(layer: nn.Conv2d) -> GroupedConv2d:
     if isinstance(new, StandardizedConv2d):
         given: Any = layer
         new.gain, new.scale, new.eps = given.gain, given.scale, given.eps
-    return new.train(layer.training)
+    return inherit(new.train(layer.training), layer)
 
 
 def _steps(layer: nn.Conv2d) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from ..layers.activations import activation_name
 from ..layers.biases import BIASED, BiasedConv2d, BiasedLinear
 from ..layers.gelu import SummedGELU
 from ..layers.grouped import GroupedConv2d
+from ..layers.inherited import inherit, like
 from ..layers.timm import kind_of
 from .arguments import check_model
-from .hooks import like, swapped
+from .hooks import swapped
 
 
 def fuse_biases(model: nn.Module) -> list[str]:
@@ -48,6 +49,4 @@ def _summed(layer: nn.Module) -> SummedGELU | None:
     """The same of torch's or timm's gelu; None of other layers."""
     if isinstance(layer, SummedGELU) or activation_name(layer) != "gelu":
         return None
-    made = SummedGELU()
-    made.train(layer.training)
-    return made
+    return inherit(SummedGELU().train(layer.training), layer)

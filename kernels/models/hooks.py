@@ -20,13 +20,6 @@ def bare(layer: nn.Module) -> bool:
     return not any(hooks) and not hasattr(layer, "parametrizations") and is_of_class(layer)
 
 
-def like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A layer of another class that has all that this one has."""
-    made = kind.__new__(kind)
-    made.__dict__.update(vars(layer))
-    return made
-
-
 def swapped(model: nn.Module, made: Callable[[nn.Module], nn.Module | None]) -> dict[str, nn.Module]:
     """Put what is `made` of parts of a model, on which nothing hangs, in their places: what is there now, by its name.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
+from ..layers.inherited import like
 from ..layers.pools import POOLED, window_of
 from ..layers.upsampling import ChannelsLastUpsample
 from .arguments import check_model
-from .hooks import like, swapped
+from .hooks import swapped
 
 KINDS: dict[type[nn.Module], type[nn.Module]] = {**POOLED, nn.Upsample: ChannelsLastUpsample}
 

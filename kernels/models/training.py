@@ -57,9 +57,10 @@ def fuse_for_training(
 
     Calls `replace_convolutions` with `example` and `gpu`, then `fuse_norms`, `fuse_excitations`, `fuse_layer_scales`,
     `fuse_biases` and `fuse_resampling`, each unless it is switched off. Parameters and buffers stay the same objects
-    under the same names, so optimizers and state_dicts from before hold; a second call finds nothing to do. Call it
-    before the model is wrapped or compiled. Gains are largest where steps are captured in a CUDA graph; in eager ones,
-    which are the host's, `biases` gain less.
+    under the same names, so optimizers and state_dicts from before hold; a second call finds nothing to do. Filters lie
+    channels-last in memory afterwards, of which an optimizer with ``fused=True`` that has steps behind it, or loads
+    such a state, is told by `lay_out_state`. Call it before the model is wrapped or compiled. Gains are largest where
+    steps are captured in a CUDA graph; in eager ones, which are the host's, `biases` gain less.
 
     Raises `WrongType` for what is no model or an example without a tensor, and `WrongValue` for an example that the
     model does not take and, where there is one, a GPU that is not known.

@@ -141,8 +141,10 @@ def test_the_same_said_anew_and_copies(kind: type[Settings]) -> None:
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_compiled(kind: type[Settings]) -> None:
     """Where something changed before, and after."""
+    torch._dynamo.reset()
     theirs, ours = pair(kind)
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     for value in (None, 0.5, 0.25):
         theirs[0].gain = ours[0].gain = value
         torch.testing.assert_close(compiled(IMAGES), theirs(IMAGES))
+    torch._dynamo.reset()

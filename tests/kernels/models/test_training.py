@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from collections.abc import Callable
 from itertools import permutations
@@ -23,6 +24,7 @@ from tapestry.kernels.torch import (
     fuse_for_training,
     fuse_norms,
     fuse_resampling,
+    lay_out_state,
     replace_convolutions,
 )
 
@@ -236,3 +238,81 @@ def test_a_gpu_nobody_knows_changes_nothing() -> None:
         fuse_for_training(model, images(), gpu="Z80")
     assert type(model.blocks[0].grouped) is nn.Conv2d
     assert type(model.norm) is nn.BatchNorm2d
+
+
+class Indexed(nn.Module):
+    """As models that read a list of layers from a file: each is told where its images come from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [
+            nn.Conv2d(16, 16, 3, padding=1, groups=2), nn.BatchNorm2d(16), nn.ReLU(), nn.GELU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 8, 1), nn.Flatten(2), nn.LayerNorm(16),
+        ]  # fmt: skip
+        self.layers = nn.Sequential(*layers)
+        for number, layer in enumerate(self.layers):
+            layer.index, layer.before = number, -1  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            assert (layer.index, layer.before) == (number, -1)
+            x = layer(x)
+        return x
+
+
+def test_what_layers_were_given_stays() -> None:
+    """Attributes, parameters, buffers and hooks of state_dicts."""
+    model, called = Indexed(), []
+    for number in (0, 1, 2, 3, 5, 7):  # the activations are left so
+        layer = model.layers[number]
+        layer.register_buffer("mask", torch.ones(3))
+        layer.register_buffer("scratch", torch.ones(3), persistent=False)
+        layer.register_parameter("extra", nn.Parameter(torch.ones(2)))
+    x = torch.randn(2, 16, 8, 8)
+    before, state, names = model(x), copy.deepcopy(model.state_dict()), [name for name, _ in model.named_parameters()]
+    fuse_for_training(model)
+    torch.testing.assert_close(model(x), before)
+    assert list(model.state_dict()) == list(state)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert all(model.layers[number].index == number for number in range(8))
+    assert len([name for name, _ in model.named_buffers() if name.endswith("scratch")]) == 6
+    handles = []
+    again = Indexed()
+    for layer in (*again.layers[:2], again.layers[3], again.layers[5], again.layers[7]):
+        handles.append(layer.register_load_state_dict_pre_hook(lambda part, *_: called.append(part)))
+        handles.append(layer.register_state_dict_post_hook(lambda part, *_: called.append(part)))
+    fuse_for_training(again)
+    gc.collect()
+    again.load_state_dict(again.state_dict())
+    hung = [*again.layers[:2], again.layers[3], again.layers[5], again.layers[7]]
+    assert called == [*hung, *hung]
+    for handle in handles:
+        handle.remove()
+    again.load_state_dict(again.state_dict())
+    assert len(called) == 10
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_optimizers_state_from_before(loaded: bool) -> None:
+    torch.manual_seed(3)
+    images = torch.randn(2, 16, 6, 6)
+    theirs = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, groups=2), nn.ReLU(), nn.Conv2d(16, 8, 3))
+    made = []
+    for fuse in (False, True):
+        model = copy.deepcopy(theirs)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
+        for step in range(6):
+            if step == 3 and fuse:
+                fuse_for_training(model)
+                if loaded:
+                    state = copy.deepcopy(optimizer.state_dict())
+                    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
+                    optimizer.load_state_dict(state)
+                assert lay_out_state(optimizer) == 4  # two of each filter
+                assert lay_out_state(optimizer) == 0
+            model(images).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        made.append(list(model.parameters()))
+    for one, other in zip(*made, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
