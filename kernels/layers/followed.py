@@ -21,7 +21,7 @@ from ..tensors.bias_calls import HALVES, is_one_pixel
 from ..tensors.following_calls import Following, follow
 from ..tensors.norm_calls import DTYPES
 from ..tensors.operands import lies_first
-from .fused import FUNCTIONS
+from .fused import FUNCTIONS, one_image
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -167,9 +167,7 @@ class FollowedConv2d(nn.Module):
         taps = weight.detach().contiguous(memory_format=torch.channels_last)
         self.weight = nn.Parameter(taps, requires_grad=False)
         self.bias = nn.Parameter(bias.detach(), requires_grad=False)
-        self.activation = activation
-        # Of channels-first images torch makes channels-first ones where the filter lies so, too.
-        self.keeps = layer.weight.is_contiguous()
+        self.activation, self.keeps = activation, False
         stride, padding, dilation = (tuple(of) for of in (layer.stride, layer.padding, layer.dilation))
         self.moved: tuple[Any, ...] = (stride, padding, dilation, layer.groups)
 
@@ -178,22 +176,23 @@ class FollowedConv2d(nn.Module):
         given = (x, self.weight, self.bias, residual, self.activation, *self.moved)
         if isinstance(x, fx.Proxy):
             return operator(*given)
-        if residual is not None and not isinstance(residual, Tensor):
-            y = functional.conv2d(x, self.weight, self.bias, *self.moved)
-            return self._kept(x, _in_steps(y, residual, self.activation))
         if x.dim() == 3:
-            return self.forward(x.unsqueeze(0), None if residual is None else residual.unsqueeze(0)).squeeze(0)
-        if not torch.compiler.is_compiling():
-            return self._kept(x, _convolved(*given))
-        if self.activation == "relu":
-            return self._kept(x, operator(*given))
-        # What torch.compile makes of it: what follows in one kernel, that is its own.
-        y = functional.conv2d(x, self.weight, None, *self.moved) + self.bias[:, None, None]
-        return self._kept(x, _in_steps(y, residual, self.activation))
-
-    def _kept(self, x: Tensor, made: Tensor) -> Tensor:
-        """A result in the order of memory that the layer gave it."""
+            return one_image(self, x, residual)
+        if not _is_residual(residual) or autograd.differentiated(x):
+            made = self._in_steps(x, residual)
+        elif not torch.compiler.is_compiling():
+            made = _convolved(*given)
+        elif torch.is_autocast_enabled(x.device.type):
+            made = self._in_steps(x, residual)
+        elif self.activation == "relu":
+            made = operator(*given)
+        else:  # what torch.compile makes of it: what follows in one kernel, that is its own
+            y = functional.conv2d(x, self.weight, None, *self.moved) + self.bias[:, None, None]
+            made = _in_steps(y, residual, self.activation)
         return made.contiguous() if self.keeps and lies_first(x) else made
+
+    def _in_steps(self, x: Tensor, residual: Any) -> Tensor:
+        return _in_steps(functional.conv2d(x, self.weight, self.bias, *self.moved), residual, self.activation)
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, {self.moved}, activation={self.activation or None}"

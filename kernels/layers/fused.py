@@ -21,7 +21,7 @@ from ..tensors.convolution_calls import DTYPES
 from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry
 from ..tensors.operands import lies_first
-from ..tensors.operators import geometry_from, output_like
+from ..tensors.operators import extents, geometry_from, output_like
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -40,16 +40,35 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def fused(x: Any, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
-    """The operator, past torch's dispatcher where nothing traces and no autocast is on; in steps for gradients of x."""
-    if not isinstance(x, fx.Proxy) and not torch.compiler.is_compiling() and autograd.differentiated(x):
+    """The operator, past torch's dispatcher where nothing traces and no autocast is on; in steps for gradients of x.
+
+    What is added and no tensor like the result, as graphs add it, too, is added behind the launch.
+    """
+    residual = then.residual
+    if isinstance(x, fx.Proxy):
+        return operator(x, w, *then, *geometry)  # type: ignore[no-any-return]
+    if autograd.differentiated(x) or (isinstance(residual, Tensor) and autograd.differentiated(residual)):
         return in_steps(x, w, then, geometry)
-    if not autograd.traced():
-        if (known := fused_calls.known(x, w, then, geometry)) is not None:
-            return known
-        if autograd.plain(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
-            return _on_cuda(x, w, then, geometry)
-    made: Tensor = operator(x, w, *then, *geometry)
-    return made
+    traced = autograd.traced()
+    if not traced and (known := fused_calls.known(x, w, then, geometry)) is not None:
+        return known
+    if residual is not None and not _is_like_result(residual, x, w, geometry):
+        y = fused(x, w, then._replace(residual=None, activation=""), geometry)
+        summed: Tensor = FUNCTIONS[then.activation](y + residual)
+        return summed
+    if not traced and autograd.plain(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
+        return _on_cuda(x, w, then, geometry)
+    return operator(x, w, *then, *geometry)  # type: ignore[no-any-return]
+
+
+def _is_like_result(residual: Any, x: Tensor, w: Tensor, geometry: Geometry) -> bool:
+    """Whether it has the extents and the type of a convolution, which the launch takes: torch adds others, too."""
+    where = x.device.type
+    dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else x.dtype
+    if not isinstance(residual, Tensor) or residual.dtype is not dtype or residual.device != x.device:
+        return False
+    made = (x.shape[0], w.shape[0], *extents(x.shape, w.shape[2:], *geometry[:3]))
+    return tuple(residual.shape) == made
 
 
 def _on_cuda(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
@@ -71,8 +90,8 @@ def in_steps(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tenso
         wide = wide + bias.to(wide.dtype)[:, None, None]
     if residual is not None:
         wide = wide + residual
-    made: Tensor = FUNCTIONS[activation](wide)
-    return made.to(y.dtype).contiguous(memory_format=torch.channels_last)
+    made: Tensor = FUNCTIONS[activation](wide).to(y.dtype)
+    return made if autograd.transformed() else made.contiguous(memory_format=torch.channels_last)
 
 
 def _declared(step: Callable[[Tensor, Tensor, Following, Geometry], Tensor]) -> Callable[..., Tensor]:
@@ -125,10 +144,19 @@ class FusedConv2d(nn.Module):
         self.register_buffer("scale", None if scale is None else scale.detach().float())
         self.register_buffer("bias", None if bias is None else bias.detach().float())
         self.activation, self.geometry = activation, geometry
+        self.keeps = False
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[n, c, h, w], and what is added to the result before the activation."""
-        return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), self.geometry)
+    def forward(self, x: Any, residual: Any = None) -> Tensor:
+        """[n, c, h, w] or [c, h, w], and what is added to the result before the activation."""
+        if not isinstance(x, fx.Proxy) and x.dim() == 3:
+            return one_image(self, x, residual)
+        return self._fused(x, x, residual, self.geometry)
+
+    def _fused(self, x: Any, images: Any, residual: Any, geometry: Geometry) -> Tensor:
+        """The call, of what is made of x; the result lies as x does where somebody `keeps` to that, by views."""
+        then = Following(self.scale, self.bias, residual, self.activation)
+        made = fused(images, self.weight, then, geometry)
+        return made.contiguous() if self.keeps and not isinstance(x, fx.Proxy) and lies_first(x) else made
 
     def _apply(self, fn: Any, recurse: bool = True) -> FusedConv2d:
         """Scale and bias stay in f32 whatever the model is converted to."""
@@ -141,6 +169,13 @@ class FusedConv2d(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, {self.geometry}, activation={self.activation or None}"
+
+
+def one_image(layer: nn.Module, x: Tensor, residual: Any) -> Tensor:
+    """What a layer makes of an image without a batch."""
+    added = residual.unsqueeze(0) if isinstance(residual, Tensor) and residual.dim() == 3 else residual
+    made: Tensor = layer(x.unsqueeze(0), added)
+    return made.squeeze(0)
 
 
 class Pointwise(nn.Module):

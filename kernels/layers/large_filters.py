@@ -26,6 +26,7 @@ from ..tensors.convolution_calls import DTYPES
 from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry, Ints, packed
 from ..tensors.lowered import save, saved
+from ..tensors.operands import lies_first
 from ..tensors.recorded import alias
 from .fused import FusedConv2d, fused
 from .grouped import Rearranging, computed_here, conv2d
@@ -306,4 +307,5 @@ class FusedLargeFilters(FusedConv2d):
         else:
             large, over = _known(self.taps, padding, extents, channels)
         found = fused(blocks_of(x, large), self.weight, Following(self.scale, self.bias, None, self.activation), over)
-        return pixels_of(found, large, large.outputs(extents))
+        made = pixels_of(found, large, large.outputs(extents))
+        return made.contiguous() if self.keeps and lies_first(x) else made

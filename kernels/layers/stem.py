@@ -16,11 +16,10 @@ from ..convolution.problem import MOST_WIDTH, BadConvolution
 from ..cost.gpu import WARPGROUP_PRODUCTS
 from ..tensors import autograd, native_calls
 from ..tensors.convolution_calls import DTYPES, forget_with, left_to_cudnn
-from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry
 from ..tensors.pixel_blocks import FLOATS, filter_over, gathered
 from ..tensors.stem_calls import First, Form, blocks_for, form_of, forward, known_form, problem_of
-from .fused import FusedConv2d, fused
+from .fused import FusedConv2d, one_image
 from .grouped import Rearranging, computed_here, conv2d
 
 
@@ -115,7 +114,9 @@ class Stem(FusedConv2d):
         super().__init__(filter_over(weight.detach(), blocks, weight.dtype), scale, bias, activation, given)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[n, c, h, w], and what is added to the result before the activation."""
+        """[n, c, h, w] or [c, h, w], and what is added to the result before the activation."""
+        if x.dim() == 3:
+            return one_image(self, x, residual)
         if x.shape[1] != self.channels:
             raise BadConvolution("channels", where="fused convolution", expected=self.channels, came=x.shape[1])
         if torch.compiler.is_compiling():
@@ -124,4 +125,4 @@ class Stem(FusedConv2d):
             form, _ = known_form(self.channels, self.taps, self.given, tuple(x.shape[2:])) or (None, 0)
         assert form is not None
         images = gathered(x, form.blocks, x.dtype)
-        return fused(images, self.weight, Following(self.scale, self.bias, residual, self.activation), form.moved)
+        return self._fused(x, images, residual, form.moved)

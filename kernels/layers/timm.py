@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..tensors.fused_calls import Following
 from ..tensors.geometry import Geometry, Ints, geometry_of
-from .fused import FusedConv2d, fused
+from .fused import FusedConv2d, one_image
 from .grouped import GroupedConv2d, Rearranging
 from .inherited import inherit
 from .large_filters import LargeFilters, is_large
@@ -99,10 +98,12 @@ class FusedSameConv2d(FusedConv2d):
     """A `SameConv2d` in evaluation and what follows it. Of `geometry` the padding is not used."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[n, c, h, w], and what is added to the result before the activation."""
+        """[n, c, h, w] or [c, h, w], and what is added to the result before the activation."""
+        if x.dim() == 3:
+            return one_image(self, x, residual)
         stride, _, dilation, groups = self.geometry
         moved = _geometry_at(x.shape[2:], tuple(self.weight.shape[2:]), stride, dilation, groups)
-        return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), moved)
+        return self._fused(x, x, residual, moved)
 
 
 class SameStem(nn.Module):
@@ -119,8 +120,9 @@ class SameStem(nn.Module):
         self.stems = nn.ModuleList(Stem(weight, scale, bias, activation, move) for move in moves)
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[n, c, h, w], and what is added to the result before the activation."""
-        made: Tensor = self.stems[self.step * (x.shape[2] % self.step) + x.shape[3] % self.step](x, residual)
+        """[n, c, h, w] or [c, h, w], and what is added to the result before the activation."""
+        rows, columns = x.shape[-2:]
+        made: Tensor = self.stems[self.step * (rows % self.step) + columns % self.step](x, residual)
         return made
 
 

@@ -128,8 +128,9 @@ def _gate(product: Any, x: fx.Node) -> fx.Node | None:
 
 def _put(graph: fx.Graph, x: fx.Node, mean: fx.Node, product: fx.Node, gate: fx.Node) -> None:
     """Both calls, in the place of mean and product."""
+    over = (-2, -1) if mean.op == "call_module" else (2, 3)
     with graph.inserting_before(mean):
-        first = graph.call_function(squeezed, (x,))
+        first = graph.call_function(squeezed, (x, over))
         passed, given, link = (graph.call_function(operator.getitem, (first, k)) for k in range(3))
     with graph.inserting_before(product):
         last = graph.call_function(excited, (passed, gate, link))

@@ -28,19 +28,40 @@ from .replacement import needs_no_warpgroups
 
 NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 FUSED = "fused"  # what the names of layers begin with that stand for several
+VIEWS = ("view", "view_as", "as_strided", "stride", "is_contiguous")  # what depends on how a tensor lies
 
 
-def fuse_layers(traced: fx.GraphModule, halves: bool, dense: bool) -> None:
-    """Put them in their places, in a graph that is still in f32: for `halves`, and of kernels for `dense` ones too."""
+def fuse_layers(traced: fx.GraphModule, halves: bool, dense: bool) -> bool:
+    """Put them in their places, in a graph that is still in f32: for `halves`, and of kernels for `dense` ones too.
+    Whether there were any.
+    """
+    made = FUSED
+    while any(name.startswith(made) for name, _ in traced.named_children()):
+        made = f"_{made}"  # the model has something by such a name
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
-            _fuse_layer(traced, Reader(traced.graph, traced), start, f"{FUSED}_{number}", dense)
+            _fuse_layer(traced, Reader(traced.graph, traced), start, f"{made}_{number}", dense)
         if halves:
             for number, start in enumerate(list(_linear_layers(traced))):
-                _fuse_linear(traced, Reader(traced.graph, traced), start, f"{FUSED}_linear_{number}")
+                _fuse_linear(traced, Reader(traced.graph, traced), start, f"{made}_linear_{number}")
             for number, start in enumerate(list(traced.graph.nodes)):
-                _fuse_norm(traced, Reader(traced.graph, traced), start, f"{FUSED}_norm_{number}")
-        move_biases(traced, FUSED)
+                _fuse_norm(traced, Reader(traced.graph, traced), start, f"{made}_norm_{number}")
+        move_biases(traced, made)
+    _keep_orders(traced)
+    return any(name.startswith(made) for name, _ in traced.named_children())
+
+
+def _keep_orders(traced: fx.GraphModule) -> None:
+    """Have results lie as images do where somebody could tell: who views or returns them. Otherwise they lie
+    channels-last, whatever the images do, as the next layer takes them.
+    """
+    viewed = any(node.op == "call_method" and node.target in VIEWS for node in traced.graph.nodes)
+    (end,) = traced.graph.find_nodes(op="output")
+    for node in traced.graph.find_nodes(op="call_module"):
+        if viewed or end in node.users:
+            for part in traced.get_submodule(str(node.target)).modules():
+                if isinstance(part, (FusedConv2d, FollowedConv2d)):
+                    part.keeps = True
 
 
 def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:

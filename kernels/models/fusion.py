@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
+import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,25 +16,29 @@ from torch import fx, nn
 from torch.fx.node import has_side_effect
 
 from ..errors import WrongValue
-from ..layers.followed import Constant
+from ..layers.followed import Constant, FollowedConv2d, FollowedLinear, FollowedNorm
+from ..layers.fused import FusedConv2d, Pointwise
 from ..layers.layer_norms import FusedLayerNorm
 from ..layers.response_norms import FusedResponseNorm
 from ..layers.stem import multiplies_from_shared_memory
-from ..layers.timm import settle_filters
+from ..layers.timm import SameStem, settle_filters
 from ..tensors.convolution_calls import DTYPES
 from .arguments import check_floats, check_model
 from .excitations import squeeze_all
-from .fused_layers import FUSED, fuse_layers
+from .fused_layers import fuse_layers
 from .hooks import HOOKS, bare
-from .in_place import Tracer, without_unread
+from .in_place import Tracer, without_unread, writes
 from .replacement import replaced
 from .resampling import KINDS, fuse_resampling
 from .row_norms import fuse_row_norms
 from .scales import scale_sums
 
 SWAPPED = (FusedLayerNorm, FusedResponseNorm, *KINDS.values())  # layers that are kernels of their own
-LEAVES = (nn.Conv2d, nn.Linear, Constant, *SWAPPED)
+MADE = (FusedConv2d, SameStem, Pointwise, FollowedConv2d, FollowedLinear, FollowedNorm, Constant)  # of an earlier call
+LEAVES = (nn.Conv2d, nn.Linear, *MADE, *SWAPPED)
 PART = "fused_part"  # the graph of a part of a model
+_ASKS_FOR_PARTS = re.compile(r"\.(named_)?(children|modules)\(|\._modules\b")
+CONSTANT = "_tensor_constant"  # what torch.fx calls tensors that a forward makes
 
 
 def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
@@ -61,7 +68,7 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     fuse_resampling(model)
     fuse_row_norms(model, autocast=False)
     try:
-        graph = _graph(model)
+        made: nn.Module = _fused(model, _graph(model), halves, dense)[0]
     except Exception as error:
         if not _fuse_parts(model, halves, dense) and not any(isinstance(part, SWAPPED) for part in model.modules()):
             raise WrongValue(
@@ -73,20 +80,20 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
             ) from error
         made = model
     else:
-        made = _fused(model, graph, halves, dense)
         vars(made).update({name: hooks for name in HOOKS if (hooks := vars(model).get(name))})
     return made.to(dtype).requires_grad_(False)
 
 
-def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.GraphModule:
-    """What a graph of a model says, with launches that do more than one of its layers."""
+def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> tuple[fx.GraphModule, bool]:
+    """What a graph of a model says, with launches that do more than one of its layers; and whether there are any."""
     traced = fx.GraphModule(model, graph)
+    _copy_written(traced)
     for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
         traced.graph.erase_node(node)
     without_unread(traced.graph, traced)
     for node in traced.graph.nodes:  # types of `from __future__ import annotations` are text, and cannot be pickled
         node.type = None if isinstance(node.type, str) else node.type
-    fuse_layers(traced, halves, dense)
+    found = fuse_layers(traced, halves, dense)
     squeeze_all(traced, traced.graph)
     scale_sums(traced, traced.graph)
     _flatten_constants(traced)
@@ -97,7 +104,32 @@ def _fused(model: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> fx.G
             traced.graph.erase_node(node)
     traced.delete_all_unused_submodules()
     traced.recompile()
-    return traced
+    return traced, found
+
+
+def _copy_written(traced: fx.GraphModule) -> None:
+    """Have tensors that a forward makes anew in each call made anew where they are written into, or handed out."""
+    first: dict[str, fx.Node] = {}
+    for node in traced.graph.find_nodes(op="get_attr"):
+        name = str(node.target)
+        if name.startswith(CONSTANT) and first.setdefault(name, node) is not node:
+            node.replace_all_uses_with(first[name])
+            traced.graph.erase_node(node)
+    for node in first.values():
+        if _is_told(traced, node):
+            with traced.graph.inserting_after(node):
+                own = traced.graph.call_method("clone", (node,))
+            node.replace_all_uses_with(own)
+            own.args = (node,)
+
+
+def _is_told(traced: fx.GraphModule, node: fx.Node) -> bool:
+    """Whether somebody could tell a tensor from another one of the same numbers; views of it are it."""
+    for reader in node.users:
+        looks = reader.op == "call_method" or reader.target is operator.getitem
+        if reader.op == "output" or writes(reader, traced) or (looks and _is_told(traced, reader)):
+            return True
+    return False
 
 
 def _flatten_constants(traced: fx.GraphModule) -> None:
@@ -122,9 +154,23 @@ class Within:
     def __call__(self, *given: Any, **named: Any) -> Any:
         return self.part.get_submodule(PART)(*given, **named)
 
+    def put(self) -> None:
+        """Have the part compute what its graph says."""
+        vars(self.part)["forward"] = self
+        vars(self.part)["_replicate_for_data_parallel"] = self.of_replica
+
+    def of_replica(self) -> Any:
+        """A copy of the part for another device, as nn.DataParallel makes it."""
+        copied: Any = nn.Module._replicate_for_data_parallel
+        replica: nn.Module = copied(self.part)
+        Within(replica).put()
+        return replica
+
 
 class FusedSequential(nn.Sequential):
-    """An nn.Sequential with its graph beside its layers: who goes through these one by one does not meet it."""
+    """An nn.Sequential with its graph beside its layers: who goes through these one by one does not meet it. Mixed into
+    classes of sequences.
+    """
 
     def _layers(self) -> list[tuple[str, nn.Module]]:
         return [(name, layer) for name, layer in self._modules.items() if name != PART and layer is not None]
@@ -141,25 +187,67 @@ class FusedSequential(nn.Sequential):
             return nn.Sequential(OrderedDict(self._layers()[which]))
         return self._layers()[which][1]
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        kind = next(kind for kind in type(self).__mro__[1:] if not issubclass(kind, FusedSequential))
+        return _again, (kind,), vars(self)
+
+
+@cache
+def _sequential(kind: Any) -> type[nn.Sequential]:
+    """A class of sequences, with its graph beside its layers."""
+    return type(kind.__name__, (FusedSequential, kind), {})
+
+
+def _again(kind: type[nn.Sequential]) -> nn.Sequential:
+    """One that was pickled or copied, without its state."""
+    made = _sequential(kind)  # type: ignore[arg-type]
+    return made.__new__(made)
+
 
 def _fuse_parts(model: nn.Module, halves: bool, dense: bool) -> bool:
     """Fuse the largest parts of a model that can be traced, in their places; whether there was anything to fuse."""
     found = False
+    if _goes_through(model):
+        return found
     for part in model.children():
         if "forward" in vars(part):  # it is in several places
             continue
         graph = _graph_of(part)
-        if graph is None:
+        made = None if graph is None else _part(part, graph, halves, dense)
+        if made is None:
             found |= _fuse_parts(part, halves, dense)
             continue
-        traced = _fused(part, graph, halves, dense)
-        if any(name.startswith(FUSED) for name, _ in traced.named_children()):
+        traced, is_fused = made
+        if is_fused:
             part.add_module(PART, traced)
-            part.forward = Within(part)
-            if type(part) is nn.Sequential:
-                part.__class__ = FusedSequential
+            Within(part).put()
+            if isinstance(part, nn.Sequential):
+                part.__class__ = _sequential(type(part))  # type: ignore[arg-type]
             found = True
     return found
+
+
+def _goes_through(model: nn.Module) -> bool:
+    """Whether a model asks for the parts of its parts where it computes, as far as its source says: it would meet
+    graphs among them.
+    """
+    for name, function in inspect.getmembers(type(model), inspect.isfunction):
+        if name.startswith("forward") and not function.__module__.startswith("torch.nn"):
+            try:
+                source = inspect.getsource(function)
+            except (OSError, TypeError):
+                continue
+            if _ASKS_FOR_PARTS.search(source):
+                return True
+    return False
+
+
+def _part(part: nn.Module, graph: fx.Graph, halves: bool, dense: bool) -> tuple[fx.GraphModule, bool] | None:
+    """What `_fused` makes of it; None where a graph says what Python cannot."""
+    try:
+        return _fused(part, graph, halves, dense)
+    except Exception:
+        return None
 
 
 def _graph_of(part: nn.Module) -> fx.Graph | None:
@@ -213,4 +301,5 @@ class _Tracer(Tracer):
     """Layers of ours, and what is subclassed of convolutions and of linear layers, are leaves as torch's layers are."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, LEAVES) or super().is_leaf_module(m, module_qualified_name)
+        hung = any(vars(m).get(name) for name in HOOKS)  # hooks are given values, and not what stands for them here
+        return isinstance(m, LEAVES) or hung or super().is_leaf_module(m, module_qualified_name)

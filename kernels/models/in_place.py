@@ -37,6 +37,8 @@ globals().update(in_place)
 
 ADDITIONS = (operator.add, torch.add, operator.iadd, in_place["in_place_iadd"])
 _WRITING = {operator.setitem, *_OPERATORS, *in_place.values()}
+# As methods, which a tensor that a trace knows calls with values that it does not.
+_DUNDER = {"__setitem__", *(f"__{does.__name__}__" for does in _OPERATORS)}
 DEVICES = ("cuda", "cpu")  # whose autocast is looked at
 _ALLOCATING = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.Linear)  # their results are new tensors
 
@@ -177,6 +179,8 @@ def writes(node: fx.Node, root: nn.Module | None) -> bool:
         return False
     known = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     name, *_ = str(known).split(".")  # of an operator's overload
+    if node.op == "call_method" and name in _DUNDER:
+        return True
     named = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
     return named or node.target in _WRITING or bool(_given(node, "inplace")) or node.kwargs.get("out") is not None
 

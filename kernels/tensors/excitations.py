@@ -34,18 +34,18 @@ class Link:
         self.gate: Tensor | None = None
 
 
-def squeezed(x: Any) -> Any:
+def squeezed(x: Any, over: tuple[int, int] = (-2, -1)) -> Any:
     """x, its mean over each image [n, c, 1, 1], and what connects it with `excited`, which alone may take the x.
 
-    Of what is traced it is one call.
+    Of what is traced it is one call. The mean is that `over` two dimensions, of whatever is no batch of images, too.
     """
     if isinstance(x, fx.Proxy):
-        return x.tracer.create_proxy("call_function", squeezed, (x,), {})
+        return x.tracer.create_proxy("call_function", squeezed, (x, over), {})
     native = None if autograd.traced() else native_calls.squeezed
     if native is not None and (made := native(x)) is not None:
         return made
     if not isinstance(x, Tensor) or (torch.is_grad_enabled() and not x.requires_grad) or not _fits(x):
-        return x, x.mean((-2, -1), keepdim=True), None
+        return x, x.mean(over, keepdim=True), None
     link = Link()
     passed, mean = _squeeze(x, link)
     return passed, mean, link

@@ -46,7 +46,7 @@ lowered = torch.ops.tapestry.grouped_conv2d_lowered.default  # neither of these 
 gradients = torch.ops.tapestry.grouped_conv2d_gradients.default  # of x and w at once
 
 
-def _extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> list[int]:
+def extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> list[int]:
     """Output rows and columns of an input [n, c, h, w]."""
     return [
         (x[2 + i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (filter_size[i] - 1) - 1) // stride[i] + 1
@@ -167,7 +167,7 @@ def output_like(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Int
     _torch._check(
         w.shape[1] * groups == x.shape[1], lambda: f"weights {list(w.shape)} for {groups} groups of {x.shape[1]}"
     )
-    return empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
+    return empty(x, [x.shape[0], w.shape[0], *extents(x.shape, w.shape[2:], stride, padding, dilation)])
 
 
 def _fake_lowered(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -69,3 +71,27 @@ def test_tangents_traces_and_slopes(driver: Driver) -> None:
     x.requires_grad_()
     slopes = [torch.autograd.grad(one(x).sum(), x)[0] for one in (conv, theirs)]
     torch.testing.assert_close(*slopes, rtol=0.02, atol=0.02)
+
+
+def test_residuals_that_are_not_like_the_result(driver: Driver) -> None:
+    """The launch reads as many numbers as it writes; what torch broadcasts or promotes is added behind it."""
+    x, other = operands()
+    conv = FusedConv2d(layer().weight, None, torch.randn(16), "relu", Geometry((1, 1), (1, 1, 1, 1), (1, 1), 2))
+    unfit: list[Any] = [
+        other[:, :, :1, :1], other[:1], other[0], other[0, 0], other[0, 0, 0, 0], other.float(), torch.tensor(0.5),
+        0.5, 2, other.unsqueeze(0),
+    ]  # fmt: skip
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(conv(x, other), conv(x, other.contiguous()))
+        y = FusedConv2d(conv.weight, None, conv.bias, "", conv.geometry)(x)
+        for residual in unfit:
+            expected = torch.relu(y + residual)
+            for _ in range(3):
+                made = conv(x, residual)
+                assert made.dtype is expected.dtype
+                assert torch.equal(made, expected)
+            assert driver.ran[-1] == "native"
+        one = conv(x[:1], other[:1])
+        torch.testing.assert_close(one, conv(x, other)[:1])
+        assert torch.equal(conv(x[:1], other), torch.relu(y[:1] + other))
