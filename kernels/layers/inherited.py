@@ -12,18 +12,28 @@ _HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_ho
 _Made = TypeVar("_Made", bound=nn.Module)
 
 
-def inherit(made: _Made, layer: nn.Module, hooks: bool = True) -> _Made:
+def inherit(made: _Made, layer: nn.Module) -> _Made:
     """`made`, with all that `layer` was given and it was not: attributes, parameters, buffers, parts, in their order;
-    and `hooks` of state_dicts, which the two share, so that who hung them there can take them off.
+    and hooks of state_dicts, which the two share, so that who hung them there can take them off.
     """
     own, theirs = vars(made), vars(layer)
     for name in _HOLDERS:
         own[name] = {**theirs[name], **own[name]}
     own["_non_persistent_buffers_set"] |= theirs["_non_persistent_buffers_set"]
     for name, value in theirs.items():
-        if name not in own or (hooks and name in _HOOKS):
+        if name not in own or name in _HOOKS:
             own[name] = value
     return _hung_on(made)
+
+
+def in_place_of(layer: nn.Module) -> nn.Identity:
+    """What passes on, where `layer` was that is elsewhere now: with attributes it was given, and not those by which
+    its class says what it does.
+    """
+    made = nn.Identity().train(layer.training)
+    said = getattr(type(layer), "__constants__", ())
+    vars(made).update({name: value for name, value in vars(layer).items() if name not in (*vars(made), *said)})
+    return made
 
 
 def like(layer: nn.Module, kind: type[nn.Module]) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx, nn
 
 from ..layers.activations import activation_name
-from ..layers.inherited import inherit
+from ..layers.inherited import in_place_of
 from ..layers.norms import NormAct2d
 from .arguments import check_model
 from .hooks import bare
@@ -72,7 +72,7 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     hidden = {act for norm, act in followers.items() if norm in swapped}
     for name, module in places:
         if module in hidden:
-            set_module(model, name, inherit(nn.Identity().train(module.training), module, hooks=False))
+            set_module(model, name, in_place_of(module))
     summed = fuse_sums(model)
     taken |= {name: f"a residual and {summed[norm]}" for name, norm in model.named_modules() if norm in summed}
     if untraced and taken:

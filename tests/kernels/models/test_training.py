@@ -276,6 +276,11 @@ def test_what_layers_were_given_stays() -> None:
     assert [name for name, _ in model.named_parameters()] == names
     assert all(model.layers[number].index == number for number in range(8))
     assert len([name for name, _ in model.named_buffers() if name.endswith("scratch")]) == 6
+    model = Indexed()
+    model.layers[2].inplace = True
+    fuse_for_training(model)
+    assert isinstance(model.layers[2], nn.Identity)
+    assert (model.layers[2].index, hasattr(model.layers[2], "inplace")) == (2, False)  # it writes nowhere
     handles = []
     again = Indexed()
     for layer in (*again.layers[:2], again.layers[3], again.layers[5], again.layers[7]):
